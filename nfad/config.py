@@ -1,0 +1,126 @@
+"""One frozen Config holds every setting of a detector; presets name the ones we stand behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfad.errors import NfadError
+
+REFERENCES = ("student", "nearest", "linear")
+ORDERS = ("fit-then-filter", "filter-then-fit")
+BASES = ("mir", "scatter", "generalized", "ratio")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Defaults are the `embedded` preset's. `docs/method.md` says where each comes from."""
+
+    # what the model looks at
+    size: int = 256  # side of the square view; tokens form a grid of size/16 (CNN: size/8)
+    resize: int | None = None  # shorter side before a centre crop (the paper); None: the whole image, stretched
+    teacher: str = "embedded-vit"
+    weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
+    blocks: tuple[int, ...] = (2, 4, 6, 8)
+    prior_blocks: tuple[int, ...] = (9, 11)
+    # what is expected of a normal token
+    reference: str = "linear"
+    order: str = "filter-then-fit"
+    variance: float = 0.90  # linear: share of the normal tokens' variance its components hold
+    bank: int = 4000  # nearest: tokens kept per block
+    student: str = "untrained-small"  # or a timm tag such as vit_base_patch16_224.mae
+    epochs: int = 200
+    learning_rate: float = 1e-3
+    mask: float = 0.40
+    student_weights: str | None = None
+    # what is nuisance
+    interventions: str = "wide"
+    rank: Mapping[str, int | float] = field(
+        default_factory=lambda: {"photometric": 0.25, "background": 0.0, "sensor": 0.25}
+    )  # columns a family, or (below 1) a share of the channels; 0 leaves the family out
+    basis: str = "mir"
+    pairs: int | None = 12  # images each intervention is applied to; None: all
+    displacements: int | None = None  # token displacements kept per family and block; None: all
+    basis_size: int | None = None  # side at which interventions are seen; None: size
+    gate: str = "participation"
+    # from tokens to a verdict
+    sigma: float = 4.0
+    top: float = 0.01
+    holdout: float = 0.3  # share of the normals kept out of the fit, for the threshold
+    false_alarm_rate: float = 0.01
+    batch: int = 8
+    seed: int = 54
+
+    def __post_init__(self) -> None:
+        _one_of("reference", self.reference, REFERENCES)
+        _one_of("order", self.order, ORDERS)
+        _one_of("basis", self.basis, BASES)
+        _one_of("interventions", self.interventions, ("paper", "wide"))
+        _one_of("gate", self.gate, ("participation", "magnitude"))
+        _within("variance", self.variance, 0, 1)
+        _within("top", self.top, 0, 1)
+        _within("holdout", self.holdout, 0, 1)
+        _within("false_alarm_rate", self.false_alarm_rate, 0, 1)
+        _within("mask", self.mask, -1e-9, 1)
+        for name in ("size", "bank", "epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise NfadError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.size % 16:
+            raise NfadError(f"size must be a multiple of 16; got {self.size}")
+        if self.resize is not None and self.resize < self.size:
+            raise NfadError(f"resize must be at least size ({self.size}); got {self.resize}")
+        if self.reference == "student" and self.order == "filter-then-fit":
+            raise NfadError("the student is trained on raw tokens: use order='fit-then-filter' with reference='student'")
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        object.__setattr__(self, "prior_blocks", tuple(self.prior_blocks))
+        object.__setattr__(self, "rank", dict(self.rank))
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Config:
+        """`paper`, `embedded` or `embedded-fast`, with any field changed."""
+        _one_of("preset", name, tuple(PRESETS))
+        return cls.from_dict(PRESETS[name] | changes)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise NfadError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(sorted(known))}")
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise NfadError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low < value < high:
+        raise NfadError(f"{name} must lie between {max(low, 0):g} and {high:g}; got {value:g}")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Exactly the paper's: see METHOD settings in docs/method.md.
+    "paper": {
+        "size": 224,
+        "resize": 256,
+        "teacher": "dinov3",
+        "reference": "student",
+        "order": "fit-then-filter",
+        "student": "vit_base_patch16_224.mae",
+        "interventions": "paper",
+        "rank": {"photometric": 16, "background": 16},
+        "pairs": None,
+        "displacements": 4000,
+        "basis_size": 224,
+        "batch": 16,
+    },
+    "embedded": {},
+    "embedded-fast": {"teacher": "embedded-cnn", "blocks": (1, 2, 3), "prior_blocks": ()},
+}

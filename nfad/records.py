@@ -1,0 +1,95 @@
+"""What passes between the parts: frozen records, validated where they enter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+# Words a person understands for the families of nuisance.
+FAMILY_WORDS = {
+    "photometric": "illumination-like",
+    "background": "background-like",
+    "sensor": "noise- or blur-like",
+    "geometric": "pose-like",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image of a data set: where it is, whether it is anomalous, and under which acquisition it was taken."""
+
+    path: Path
+    anomalous: bool
+    kind: str = "good"  # the defect's name, "good" where there is none
+    domain: str = "same"  # acquisition condition
+    mask: Path | None = None
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the model's square view lies in the original image, in the original's pixels."""
+
+    height: int
+    width: int
+    top: float
+    left: float
+    box_height: float
+    box_width: float
+
+    def unproject(self, view: np.ndarray) -> np.ndarray:
+        """Lay a map of the model's view over the original image; NaN where the model did not look (a centre crop)."""
+        top, left = round(self.top), round(self.left)
+        height, width = max(1, round(self.box_height)), max(1, round(self.box_width))
+        seen = Image.fromarray(view.astype(np.float32)).resize((width, height), Image.Resampling.BILINEAR)
+        full = np.full((self.height, self.width), np.nan, dtype=np.float32)
+        full[top : top + height, left : left + width] = np.asarray(seen)[: self.height - top, : self.width - left]
+        return full
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The verdict on one image. Maps are z-scored against the fit's normals and live in the model's square view;
+    `in_original(map)` lays one over the photo."""
+
+    score: float  # mean of the top 1 % of detection_map
+    is_anomalous: bool  # score > threshold
+    threshold: float
+    map: np.ndarray  # where: the gated localization read-out
+    detection_map: np.ndarray
+    control_map: np.ndarray  # the same detector without the filter
+    gate: float
+    participation: float
+    nuisance_fraction: float  # share of the discrepancy's energy inside the nuisance subspace
+    nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
+    control_score: float = float("nan")
+    control_threshold: float = float("nan")
+    p_value: float = float("nan")  # share of normal images expected to score at least this high
+    geometry: Geometry | None = None
+    source: str = ""  # the path it came from, "" for an array
+
+    @property
+    def control_is_anomalous(self) -> bool:
+        """What the same detector would have said without the filter."""
+        return self.control_score > self.control_threshold
+
+    def in_original(self, view: np.ndarray) -> np.ndarray:
+        """One of this prediction's maps in the original image's geometry (NaN outside the model's view)."""
+        return view if self.geometry is None else self.geometry.unproject(view)
+
+    def explain(self) -> str:
+        """One sentence a person understands."""
+        share = f"{self.nuisance_fraction:.0%} of the deviation is acquisition-like"
+        if self.nuisance_by_family:
+            family = max(self.nuisance_by_family, key=self.nuisance_by_family.__getitem__)
+            share += f", mostly {FAMILY_WORDS.get(family, family)}"
+        if self.is_anomalous and self.control_is_anomalous:
+            return f"Anomalous, with and without the filter; {share}."
+        if self.is_anomalous:
+            return f"Anomalous; only the filtered view shows it; {share}."
+        if self.control_is_anomalous:
+            return f"Normal; would have been rejected without the filter; {share}."
+        return f"Normal, with and without the filter; {share}."

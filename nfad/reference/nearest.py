@@ -1,0 +1,45 @@
+"""The nearest reference: the closest normal training token of the same block (the paper's student-free residual)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """A capped bank of unit tokens and the training image each came from."""
+
+    bank: Float[Tensor, "entry channel"]
+    owner: Int[Tensor, " entry"]
+
+    @classmethod
+    def filtered(cls, bank: Nearest, removed: Float[Tensor, "channel k"]) -> Nearest:
+        """The same bank off the removed columns, unit again: projected once, not per query."""
+        return cls(F.normalize(bank.bank - (bank.bank @ removed) @ removed.T, dim=-1), bank.owner)
+
+    def __call__(
+        self, tokens: Float[Tensor, "image token channel"], own: Int[Tensor, " image"] | None = None
+    ) -> Float[Tensor, "image token channel"]:
+        """Nearest by cosine, which on unit tokens is nearest by L2.
+
+        `own` gives each image's index among the training images: its own tokens are left out, or calibration
+        would find distance zero.
+        """
+        similarity = F.normalize(tokens, dim=-1) @ self.bank.T
+        if own is not None:
+            similarity = similarity.masked_fill(self.owner[None, None] == own[:, None, None], -torch.inf)
+        return self.bank[similarity.argmax(dim=-1)]
+
+
+def choose_entries(images: int, tokens: int, cap: int, seed: int) -> Int[Tensor, "entry 2"]:
+    """Which (image, token) pairs enter the bank: seeded, the cap spread evenly over the images."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.stack([torch.randperm(tokens, generator=generator) for _ in range(images)])
+    # Order all pairs by their rank within the image (ties shuffled), so that a cap takes as many from each.
+    order = (ranks.flatten() + torch.rand(images * tokens, generator=generator)).argsort()[:cap].sort().values
+    return torch.stack([order // tokens, order % tokens], dim=1)

@@ -1,0 +1,1 @@
+"""Pixels and networks, in order of flow: images → interventions → teacher, reference → maps."""

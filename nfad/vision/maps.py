@@ -1,0 +1,43 @@
+"""From token maps to pixel maps and an image score (supplement, "Scoring and read-out")."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def smoothing_kernel(sigma: float) -> Float[Tensor, " tap"]:
+    """A Gaussian cut at four sigmas, summing to one."""
+    radius = int(4 * sigma + 0.5)
+    taps = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / sigma) ** 2)
+    return taps / taps.sum()
+
+
+@lru_cache(maxsize=8)
+def _expansion(grid: int, size: int, sigma: float) -> Float[Tensor, "size grid"]:
+    """Bilinear upsampling (half-pixel centres), then the Gaussian: both linear and separable, so one matrix an axis."""
+    steps = torch.eye(grid, dtype=torch.float64)[None, None]
+    rows = F.interpolate(steps, (size, grid), mode="bilinear", align_corners=False)[0, 0]
+    if sigma > 0:
+        taps = smoothing_kernel(sigma)
+        radius = len(taps) // 2
+        padded = F.pad(rows.T[:, None], (radius, radius), mode="reflect")
+        rows = F.conv1d(padded, taps[None, None])[:, 0].T
+    return rows.float().contiguous()
+
+
+def pixel_maps(tokens: Float[Tensor, "image token"], size: int, sigma: float) -> Float[Tensor, "image size size"]:
+    """Token map → smoothed pixel map of the model's view."""
+    grid = round(tokens.shape[1] ** 0.5)
+    expand = _expansion(grid, size, float(sigma))
+    return expand @ tokens.reshape(-1, grid, grid).to(expand.dtype) @ expand.T
+
+
+def image_score(maps: Float[Tensor, "image size size"], share: float = 0.01) -> Float[Tensor, " image"]:
+    """Mean of the top share of pixels."""
+    flat = maps.flatten(1)
+    return flat.topk(max(1, int(share * flat.shape[1])), dim=1).values.mean(dim=1)

@@ -1,0 +1,282 @@
+"""Frozen teachers: unit patch tokens of chosen blocks, and the foreground prior, from images in [0, 1]."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import timm
+import torch
+from jaxtyping import Float
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nfad.errors import NfadError
+from nfad.vision import weights as weight_files
+from nfad.vision.prior import foreground_prior
+
+# The eight foundations of the paper as exact timm tags (all ViT-B).
+FOUNDATIONS = {
+    "dinov3": "vit_base_patch16_dinov3.lvd1689m",
+    "dinov2": "vit_base_patch14_dinov2.lvd142m",
+    "dinov2r": "vit_base_patch14_reg4_dinov2.lvd142m",
+    "dino": "vit_base_patch16_224.dino",
+    "clip": "vit_base_patch16_clip_224.openai",
+    "beitv2": "beitv2_base_patch16_224.in1k_ft_in22k_in1k",
+    "deit": "deit_base_patch16_224.fb_in1k",
+    "augreg": "vit_base_patch16_224.augreg_in21k_ft_in1k",
+}
+EMBEDDED_ARCHITECTURE = {"embedded-vit": "vit_small_patch14_dinov2", "embedded-cnn": "tf_efficientnet_lite0"}
+UNTRAINED = "untrained"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which network with which weights: stored with a model and checked when it is loaded."""
+
+    name: str
+    architecture: str
+    weights: str  # "embedded", "hub", "untrained" or a file's name
+    sha256: str  # of the weight file; of the tensors where there is no file at hand (hub, untrained)
+
+
+class Teacher(Protocol):
+    """What the rest of the package knows of a backbone."""
+
+    identity: Identity
+    channels: tuple[int, ...]  # one per block
+    grid: int  # tokens a side at the configured size
+
+    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token channel"]]:
+        """Unit tokens of each block; nothing deeper than the deepest block is computed."""
+        ...
+
+    def tokens_and_prior(
+        self, images: Float[Tensor, "image 3 h w"]
+    ) -> tuple[list[Float[Tensor, "image token channel"]], Float[Tensor, "image token"]]:
+        """The same with the foreground prior, which needs deeper blocks."""
+        ...
+
+
+class VitTeacher:
+    """Any timm ViT. CLS and register tokens are prefix tokens there and never among the patches."""
+
+    def __init__(
+        self, model: nn.Module, identity: Identity, blocks: Sequence[int], prior_blocks: Sequence[int], size: int
+    ) -> None:
+        depth = len(model.blocks)
+        for name, chosen in (("blocks", blocks), ("prior_blocks", prior_blocks)):
+            if not chosen or min(chosen) < 0 or max(chosen) >= depth:
+                raise NfadError(f"{name} must lie in 0..{depth - 1} for {identity.architecture}; got {list(chosen)}")
+        if model.num_prefix_tokens == 0:
+            raise NfadError(f"{identity.architecture} has no CLS token, which the foreground prior needs")
+        self.identity, self._model = identity, model
+        self._blocks, self._prior_blocks = list(blocks), list(prior_blocks)
+        self.channels = (model.embed_dim,) * len(blocks)
+        self.grid = size // 16
+        self._patch = model.patch_embed.patch_size[0]
+        self._mean, self._std = _statistics(model)
+
+    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token channel"]]:
+        patches, _ = self._run(images, self._blocks)
+        return [F.normalize(patches[block], dim=-1) for block in self._blocks]
+
+    def tokens_and_prior(
+        self, images: Float[Tensor, "image 3 h w"]
+    ) -> tuple[list[Float[Tensor, "image token channel"]], Float[Tensor, "image token"]]:
+        patches, summaries = self._run(images, self._blocks + self._prior_blocks)
+        prior = foreground_prior([patches[b] for b in self._prior_blocks], [summaries[b] for b in self._prior_blocks])
+        return [F.normalize(patches[block], dim=-1) for block in self._blocks], prior
+
+    @torch.inference_mode()
+    def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        # The grid is always image/16, so a patch-14 teacher sees 196² where the student sees 224².
+        side = images.shape[-1] // 16 * self._patch
+        if images.shape[-1] != side:
+            images = F.interpolate(images, (side, side), mode="bilinear", antialias=True, align_corners=False)
+        indices = sorted(set(blocks))
+        outputs = self._model.forward_intermediates(
+            (images - self._mean) / self._std,
+            indices=indices,
+            return_prefix_tokens=True,
+            norm=False,
+            stop_early=True,
+            output_fmt="NLC",
+            intermediates_only=True,
+        )
+        patches = {index: patch for index, (patch, _) in zip(indices, outputs, strict=True)}
+        return patches, {index: prefix[:, 0] for index, (_, prefix) in zip(indices, outputs, strict=True)}
+
+
+class CnnTeacher:
+    """Any timm CNN by stage (0 is the stem's output). Stages meet on a grid of image/8.
+
+    There is no CLS token: the prior is the cosine of the last stage's positions with their global mean.
+    """
+
+    def __init__(self, model: nn.Module, identity: Identity, blocks: Sequence[int], size: int) -> None:
+        stages = len(model.feature_info)
+        if not blocks or min(blocks) < 0 or max(blocks) >= stages:
+            raise NfadError(f"blocks must lie in 0..{stages - 1} for {identity.architecture}; got {list(blocks)}")
+        self.identity, self._model, self._blocks, self._last = identity, model, list(blocks), stages - 1
+        self.channels = tuple(model.feature_info[block]["num_chs"] for block in blocks)
+        self.grid = size // 8
+        self._mean, self._std = _statistics(model)
+
+    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token channel"]]:
+        stages = self._run(images, self._blocks)
+        return [self._to_tokens(stages[block], images.shape[-1] // 8) for block in self._blocks]
+
+    def tokens_and_prior(
+        self, images: Float[Tensor, "image 3 h w"]
+    ) -> tuple[list[Float[Tensor, "image token channel"]], Float[Tensor, "image token"]]:
+        stages, grid = self._run(images, [*self._blocks, self._last]), images.shape[-1] // 8
+        last = stages[self._last]
+        coarse = foreground_prior([last.flatten(2).transpose(1, 2)], [last.mean(dim=(2, 3))])
+        coarse = coarse.reshape(len(last), 1, *last.shape[2:])
+        prior = F.interpolate(coarse, (grid, grid), mode="bilinear", align_corners=False)
+        return [self._to_tokens(stages[block], grid) for block in self._blocks], prior.flatten(1)
+
+    @torch.inference_mode()
+    def _run(self, images: Tensor, blocks: list[int]) -> dict[int, Tensor]:
+        indices = sorted(set(blocks))
+        outputs = self._model.forward_intermediates(
+            (images - self._mean) / self._std, indices=indices, stop_early=True, intermediates_only=True
+        )
+        return dict(zip(indices, outputs, strict=True))
+
+    def _to_tokens(self, stage: Tensor, grid: int) -> Tensor:
+        if stage.shape[-1] != grid:
+            stage = F.interpolate(
+                stage, (grid, grid), mode="bilinear", antialias=stage.shape[-1] > grid, align_corners=False
+            )
+        return F.normalize(stage.flatten(2).transpose(1, 2), dim=-1)
+
+
+def load_teacher(
+    name: str, weights: str | None, blocks: Sequence[int], prior_blocks: Sequence[int], size: int
+) -> VitTeacher | CnnTeacher:
+    """The teacher by name (an alias of FOUNDATIONS, embedded-vit, embedded-cnn, or any timm tag), frozen.
+
+    `weights`: None (embedded or from the hub), a local file or folder, or "untrained".
+    """
+    if size % 16:
+        raise NfadError(f"size must be a multiple of 16; got {size}")
+    if name in EMBEDDED_ARCHITECTURE and weights is None:
+        model, source, digest = _embedded(name, size)
+        architecture = EMBEDDED_ARCHITECTURE[name]
+    else:
+        architecture = FOUNDATIONS.get(name, EMBEDDED_ARCHITECTURE.get(name, name))
+        model, source, digest = _timm(name, architecture, weights, size)
+    model.eval().requires_grad_(False)
+    identity = Identity(name, architecture, source, digest)
+    if hasattr(model, "blocks") and hasattr(model, "patch_embed"):
+        return VitTeacher(model, identity, blocks, prior_blocks, size)
+    return CnnTeacher(model, identity, blocks, size)
+
+
+def _embedded(name: str, size: int) -> tuple[nn.Module, str, str]:
+    path = weight_files.embedded_file(name)
+    if name == "embedded-vit":
+        side = size // 16 * 14
+        model = timm.create_model(
+            EMBEDDED_ARCHITECTURE[name], pretrained=False, num_classes=0, img_size=side, dynamic_img_size=True
+        )
+        model.load_state_dict(weight_files.embedded_vit_state(side))
+    else:
+        model = timm.create_model(EMBEDDED_ARCHITECTURE[name], pretrained=False)
+        state = weight_files.embedded_cnn_state(model.state_dict())
+        missing = model.load_state_dict(state, strict=False)
+        assert all(key.endswith("num_batches_tracked") for key in missing.missing_keys)
+    return model, "embedded", weight_files.sha256(path)
+
+
+def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Module, str, str]:
+    architecture = tag.split(".")[0]
+    if architecture not in timm.list_models():
+        near = ", ".join(timm.list_models(f"*{architecture.split('_')[0]}*")[:3])
+        raise NfadError(
+            f"teacher {name!r} is neither embedded-vit, embedded-cnn, {', '.join(FOUNDATIONS)} nor a timm model"
+            + (f" (similar: {near})" if near else "")
+        )
+    options: dict = {"num_classes": 0}
+    state, digest, source = None, "", "hub"
+    if weights not in (None, UNTRAINED):
+        path = weight_files.local_file(weights)
+        state, digest, source = load_state(path), weight_files.sha256(path), path.name
+        options["pretrained_cfg_overlay"] = {"state_dict": state, "custom_load": False}
+    if _is_vit(architecture):
+        options["img_size"] = size // 16 * _patch_size(architecture)
+        if not architecture.startswith("beit"):  # BEiT's relative positions are tied to one size
+            options["dynamic_img_size"] = True
+    pretrained = weights != UNTRAINED
+    if not pretrained:
+        source = UNTRAINED
+        torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
+    quiet = logging.getLogger("huggingface_hub")
+    level, quiet_level = logging.CRITICAL, quiet.level
+    quiet.setLevel(level)
+    try:
+        model = timm.create_model(tag, pretrained=pretrained, **options)
+    except Exception as error:
+        if state is not None:
+            raise NfadError(f"{weights} does not hold the weights of {tag}: {_first_line(error)}") from None
+        if not pretrained:
+            raise
+        raise NfadError(
+            f"the weights of {tag} could not be fetched from the hub ({type(error).__name__}); either fetch them on a "
+            "connected machine and pass weights=FILE_OR_FOLDER (--weights), or use a teacher whose weights come with "
+            "the installation: embedded-vit or embedded-cnn"
+        ) from None
+    finally:
+        quiet.setLevel(quiet_level)
+    return model, source, digest or state_digest(model.state_dict())
+
+
+def load_state(path: Path) -> dict[str, Tensor]:
+    """A state dict from safetensors, or from a .pth without running any pickle code (weights_only)."""
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise NfadError(
+            f"{path} cannot be read as weights ({_first_line(error)}); give .safetensors, or a .pth that holds "
+            "tensors only"
+        ) from None
+    for key in ("state_dict", "model", "teacher"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    return state
+
+
+def state_digest(state: dict[str, Tensor]) -> str:
+    """SHA-256 over names and tensors, for weights that did not come as one file."""
+    digest = hashlib.sha256()
+    for key, tensor in sorted(state.items()):
+        digest.update(key.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _is_vit(architecture: str) -> bool:
+    return architecture.startswith(("vit_", "deit_", "deit3_", "beit", "eva"))
+
+
+def _patch_size(architecture: str) -> int:
+    return int(architecture.split("patch")[1].split("_")[0])
+
+
+def _statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """The normalisation the weights were trained with (timm records it; lite0's is 0.5 ± 0.5)."""
+    config = model.pretrained_cfg
+    return (torch.tensor(config[key])[:, None, None] for key in ("mean", "std"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

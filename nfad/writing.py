@@ -1,0 +1,45 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+from nfad.errors import NfadError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the name `path` once the block ends well, and vanishes if it does not.
+
+    Not from `tempfile`: its files can be read by their owner only, and what is written here is made to be passed on.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".nfad-{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _refused(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def scratch_beside(path: str | Path) -> BinaryIO:
+    """A nameless file on the same disk as `path`, gone when closed; fails now if `path` cannot be written later."""
+    try:
+        return TemporaryFile(dir=Path(path).parent)
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: str | Path, error: OSError) -> NfadError:
+    return NfadError(
+        f"cannot write {path}: {error.strerror or error}; it needs an existing folder with room and permission."
+    )
