@@ -38,13 +38,14 @@ class Config:
     # what is nuisance
     interventions: str = "wide"
     rank: Mapping[str, int | float] = field(
-        default_factory=lambda: {"photometric": 0.25, "background": 0.0, "sensor": 0.25}
+        default_factory=lambda: {"photometric": 0.125, "background": 0.0, "sensor": 0.125}
     )  # columns a family, or (below 1) a share of the channels; 0 leaves the family out
     basis: str = "mir"
     pairs: int | None = 12  # images each intervention is applied to; None: all
     displacements: int | None = None  # token displacements kept per family and block; None: all
     basis_size: int | None = None  # side at which interventions are seen; None: size
     gate: str = "participation"
+    common_mode: bool = True  # filter-then-fit only: subtract each filtered map's own median
     # from tokens to a verdict
     sigma: float = 4.0
     top: float = 0.01
@@ -112,6 +113,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "resize": 256,
         "teacher": "dinov3",
         "reference": "student",
+        "common_mode": False,
         "order": "fit-then-filter",
         "student": "vit_base_patch16_224.mae",
         "interventions": "paper",

@@ -245,7 +245,7 @@ def checked_scores(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, 
 def checked_pairs(maps: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
     if len(maps) != len(masks) or not len(maps):
         raise NfadError(f"maps and masks must be as many, at least 1; got {len(maps)} maps and {len(masks)} masks")
-    return [checked_pair(score_map, mask, index) for index, (score_map, mask) in enumerate(zip(maps, masks))]
+    return [checked_pair(maps[index], masks[index], index) for index in range(len(maps))]
 
 
 def checked_pair(score_map: np.ndarray, mask: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:

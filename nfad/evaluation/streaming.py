@@ -173,7 +173,7 @@ def _auroc_bound(curve: Curve, mixed: np.ndarray) -> Bound:
 
 
 def _ap_bound(curve: Curve, mixed: np.ndarray) -> Bound:
-    """Worst: after the bin's normals, one by one. Best: before them and all equal, each with the last one's precision."""
+    """Worst: after the bin's normals, one by one. Best: before them and all equal, so each as precise as the last."""
     if not curve.anomalous:
         return NAN, NAN
     gained = np.diff(curve.true, prepend=0)

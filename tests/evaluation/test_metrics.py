@@ -15,7 +15,7 @@ from nfad.evaluation import metrics
 from nfad.evaluation.metrics import PROTOCOLS, image_metrics, pixel_metrics
 
 QUICK = settings(max_examples=60, deadline=None)
-CLOSE = dict(rel=0, abs=1e3 * np.finfo(float).eps, nan_ok=True)  # sums of fewer than 1000 numbers in [0, 1]
+CLOSE = {"rel": 0, "abs": 1e3 * np.finfo(float).eps, "nan_ok": True}  # sums of fewer than 1000 numbers in [0, 1]
 
 # Few distinct values, so that ties within and across classes are the rule; 0.0 and -0.0 are one value.
 TIED = st.sampled_from([-2.0, -0.0, 0.0, 0.5, 1.0, 1.0 + 2**-23, 3e30])
@@ -119,6 +119,14 @@ def test_dinomaly_loses_what_ader_stretches():
     maps, masks = np.append(normal, [1.0, 0.5]).reshape(1, 1, -1), np.arange(102).reshape(1, 1, -1) >= 100
     assert pixel_metrics(maps, masks, "dinomaly").aupro == pytest.approx((0.20 - 0.05) / 0.20)
     assert pixel_metrics(maps, masks, "ader").aupro == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("protocol", ["dinomaly", "ader", "mmr"])
+def test_scores_on_a_step_are_not_above_it_and_the_limit_is_not_below_itself(protocol):
+    """Thresholds fall on the whole numbers 0..199; the FPR is 3 / 10, exactly the limit, between 50 and 100."""
+    maps = np.array([[[0, 0, 10, 20, 30, 40, 50, 100, 150, 200, 90, 150, 160]]], dtype=float)
+    masks = np.arange(13).reshape(maps.shape) >= 10
+    assert pixel_metrics(maps, masks, protocol).aupro == pytest.approx(slow.aupro(maps, masks, protocol), **CLOSE)
 
 
 def test_diagonal_neighbours_are_one_region():

@@ -1,4 +1,4 @@
-"""The metrics as their definitions read, slow, without tricks. Scores and labels are flat, maps and masks 2-d in lists."""
+"""The metrics as their definitions read, slowly. Scores and labels are flat, maps and masks lists of 2-d arrays."""
 
 import numpy as np
 

@@ -1,0 +1,23 @@
+# Each target does all its own set-up: a fresh machine with python3.11+ and make is enough.
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test slow lint clean
+demo: $(STAMP)
+	$(VENV)/bin/nfad demo --out demo
+
+test: $(STAMP)
+	$(VENV)/bin/ruff check nfad tests benchmarks
+	$(PY) -m pytest
+
+slow: $(STAMP)
+	$(PY) -m pytest -m slow
+
+$(STAMP): pyproject.toml
+	python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo

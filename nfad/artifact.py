@@ -1,0 +1,140 @@
+"""A detector on disk: one safetensors file whose header carries JSON. No pickle, and nothing is taken on trust."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from nfad.config import Config
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.reference.linear import Linear
+from nfad.reference.nearest import Nearest
+from nfad.reference.student import Student
+from nfad.scoring import Calibration, FilterThenFit, FitThenFilter, Operator, Scorer
+from nfad.threshold import Threshold
+from nfad.vision.teacher import load_teacher, state_digest
+from nfad.writing import replacing
+
+FORMAT = 1
+
+
+def save(detector: Detector, path: Path) -> Path:
+    """Write to a temporary name, then rename: a model file is whole or absent."""
+    tensors = _tensors(detector.scorer)
+    header = {
+        "format": FORMAT,
+        "config": detector.config.as_dict(),
+        "teacher": dataclasses.asdict(detector.teacher.identity),
+        "families": [list(names) for names in detector.scorer.operator.families],
+        "calibration": dataclasses.asdict(detector.scorer.calibration),
+        "normal_maps": detector.normal_maps,
+        "held_out": dataclasses.asdict(detector.held_out),
+        "fitted_on": detector.fitted_on,
+    }
+    text = json.dumps(header, sort_keys=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(to_bytes(tensors, metadata={"nfad": text, "sha256": _digest(text, tensors)}))
+    return path
+
+
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The checked contents of a model file."""
+    if not path.is_file():
+        raise NfadError(f"{path} does not exist; name a model file written by `nfad fit`")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise NfadError(f"{path} is not a whole nfad model ({error}); copy it again or refit") from None
+    if "nfad" not in metadata:
+        raise NfadError(f"{path} is a safetensors file, but not a model written by `nfad fit`")
+    if _digest(metadata["nfad"], tensors) != metadata.get("sha256"):
+        raise NfadError(f"{path} was changed after it was written (its checksum differs); copy it again or refit")
+    header = json.loads(metadata["nfad"])
+    if header["format"] > FORMAT:
+        raise NfadError(
+            f"{path} has format {header['format']}, newer than this nfad reads ({FORMAT}); upgrade: pip install -U nfad"
+        )
+    return header, tensors
+
+
+def load(path: Path, weights: str | None = None) -> Detector:
+    header, tensors = read_header(path)
+    config = Config.from_dict(header["config"])
+    if weights is not None:
+        config = dataclasses.replace(config, weights=weights)
+    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+    if teacher.identity.sha256 != header["teacher"]["sha256"]:
+        raise NfadError(
+            f"{path} was fitted with {header['teacher']['architecture']} weights of SHA-256 "
+            f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "
+            "pass the original file as weights=FILE (--weights)"
+        )
+    calibration = {k: tuple(v) if isinstance(v, list) else v for k, v in header["calibration"].items()}
+    return Detector(
+        config=config,
+        teacher=teacher,
+        scorer=_scorer(config, header, tensors, Calibration(**calibration), teacher),
+        normal_maps={name: tuple(pair) for name, pair in header["normal_maps"].items()},
+        held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),
+        fitted_on=header["fitted_on"],
+    )
+
+
+def _tensors(scorer: Scorer) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for index, (basis, keep) in enumerate(zip(scorer.operator.bases, scorer.operator.keep, strict=True)):
+        tensors[f"operator.{index}.basis"] = basis
+        tensors[f"operator.{index}.keep"] = keep
+    if isinstance(scorer, FilterThenFit):
+        references = scorer.references
+    elif isinstance(scorer.reference, Student):
+        tensors |= {f"student.{key}": value for key, value in scorer.reference.state_dict().items()}
+        references = {}
+    else:
+        references = {"raw": scorer.reference}
+    for view, blocks in references.items():
+        for index, reference in enumerate(blocks):
+            for field in dataclasses.fields(reference):
+                tensors[f"reference.{view}.{index}.{field.name}"] = getattr(reference, field.name)
+    return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+
+
+def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], calibration: Calibration, teacher: Any) -> Scorer:
+    blocks = range(len(config.blocks))
+    operator = Operator(
+        bases=tuple(tensors[f"operator.{index}.basis"] for index in blocks),
+        families=tuple(tuple(names) for names in header["families"]),
+        keep=tuple(tensors[f"operator.{index}.keep"] for index in blocks),
+    )
+    if config.reference == "student":
+        # The stored tensors replace the initial weights, so the tag's own are not fetched again.
+        student = Student.build(config, teacher.channels, grid=teacher.grid, initial=False)
+        student.load_state_dict({k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")})
+        return FitThenFilter(operator, student.eval().requires_grad_(False), calibration, config.gate)
+    kind = Linear if config.reference == "linear" else Nearest
+
+    def view(name: str) -> tuple:
+        return tuple(
+            kind(**{f.name: tensors[f"reference.{name}.{index}.{f.name}"] for f in dataclasses.fields(kind)})
+            for index in blocks
+        )
+
+    if config.order == "fit-then-filter":
+        return FitThenFilter(operator, view("raw"), calibration, config.gate)
+    names = dict.fromkeys(key.split(".")[1] for key in sorted(tensors) if key.startswith("reference."))
+    return FilterThenFit(operator, {name: view(name) for name in names}, calibration, config.gate, config.common_mode)
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    return hashlib.sha256((text + state_digest(tensors)).encode()).hexdigest()

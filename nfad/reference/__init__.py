@@ -1,0 +1,1 @@
+"""What is expected of a normal token: a student, the nearest normal token, or a linear model."""
