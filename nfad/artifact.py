@@ -20,7 +20,8 @@ from nfad.reference.nearest import Nearest
 from nfad.reference.student import Student
 from nfad.scoring import Calibration, FilterThenFit, FitThenFilter, Operator, Scorer
 from nfad.threshold import Threshold
-from nfad.vision.teacher import load_teacher, state_digest
+from nfad.vision.teacher import load_teacher
+from nfad.vision.weights import state_digest
 from nfad.writing import replacing
 
 FORMAT = 1
@@ -118,10 +119,9 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], calibratio
         keep=tuple(tensors[f"operator.{index}.keep"] for index in blocks),
     )
     if config.reference == "student":
-        # The stored tensors replace the initial weights, so the tag's own are not fetched again.
-        student = Student.build(config, teacher.channels, grid=teacher.grid, initial=False)
-        student.load_state_dict({k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")})
-        return FitThenFilter(operator, student.eval().requires_grad_(False), calibration, config.gate)
+        state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
+        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
+        return FitThenFilter(operator, student, calibration, config.gate)
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:

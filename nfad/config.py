@@ -46,6 +46,7 @@ class Config:
     basis_size: int | None = None  # side at which interventions are seen; None: size
     gate: str = "participation"
     common_mode: bool = True  # filter-then-fit only: subtract each filtered map's own median
+    foreground: bool = False  # only deviations on the part count: for parts before a background that may change
     # from tokens to a verdict
     sigma: float = 4.0
     top: float = 0.01
@@ -73,7 +74,9 @@ class Config:
         if self.resize is not None and self.resize < self.size:
             raise NfadError(f"resize must be at least size ({self.size}); got {self.resize}")
         if self.reference == "student" and self.order == "filter-then-fit":
-            raise NfadError("the student is trained on raw tokens: use order='fit-then-filter' with reference='student'")
+            raise NfadError(
+                "the student is trained on raw tokens: use order='fit-then-filter' with reference='student'"
+            )
         object.__setattr__(self, "blocks", tuple(self.blocks))
         object.__setattr__(self, "prior_blocks", tuple(self.prior_blocks))
         object.__setattr__(self, "rank", dict(self.rank))

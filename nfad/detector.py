@@ -33,6 +33,7 @@ from nfad.vision.teacher import Teacher, load_teacher
 
 READ_OUTS = ("control", "detection", "localization")
 Skip = Callable[[ImageLike, str], None]
+Inputs = tuple[list[Tensor], Tensor | None, Tensor | None, Tensor | None]  # tokens, views, own index, prior
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,18 @@ class Detector:
             operator = estimate_operator(config, normal, moved)
             scorer = _build_scorer(config, operator, normal, store, teacher, fit, progress, workdir)
 
-            def batches(indices: Tensor, in_fit: bool) -> Iterator[tuple[list[Tensor], Tensor | None, Tensor | None]]:
-                for chosen, tokens in store.batches(indices):
-                    needs_pixels = config.reference == "student"
-                    yield tokens, store.views(chosen) if needs_pixels else None, chosen if in_fit else None
+            def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
+                for chosen in indices.split(config.batch):
+                    tokens, prior = store.read(chosen)
+                    views = store.views(chosen) if config.reference == "student" else None
+                    yield tokens, views, chosen if in_fit else None, prior if config.foreground else None
 
             if progress:
                 progress("calibrating", 0, len(images))
             scorer = calibrate(scorer, lambda: batches(fit, True))
             normal_maps = _map_statistics(config, scorer, batches(fit, True))
             detector = cls(config, teacher, scorer, normal_maps, Threshold((), ()), len(fit))
-            judged = [detector._from_tokens(tokens, views, own) for tokens, views, own in batches(held, False)]
+            judged = [detector._from_tokens(*inputs) for inputs in batches(held, False)]
             if progress:
                 progress("calibrating", len(images), len(images))
         held_out = Threshold(
@@ -152,7 +154,10 @@ class Detector:
 
     def predict_tensor(self, views: Float[Tensor, "image 3 size size"]) -> Scores:
         """The tensor door: views in [0, 1] at the model's size."""
-        return self._from_tokens(self.teacher.tokens(views), views, None)
+        if self.config.foreground:
+            tokens, prior = self.teacher.tokens_and_prior(views)
+            return self._from_tokens(tokens, views, None, prior)
+        return self._from_tokens(self.teacher.tokens(views), views)
 
     def save(self, path: str | Path) -> Path:
         from nfad.artifact import save
@@ -166,9 +171,11 @@ class Detector:
 
         return load(Path(path), weights)
 
-    def _from_tokens(self, tokens: list[Tensor], views: Tensor | None, own: Tensor | None) -> Scores:
+    def _from_tokens(
+        self, tokens: list[Tensor], views: Tensor | None, own: Tensor | None = None, prior: Tensor | None = None
+    ) -> Scores:
         with torch.inference_mode():
-            out = self.scorer(tokens, views, own)
+            out = self.scorer(tokens, views, own, prior)
             maps = {}
             for name in READ_OUTS:
                 mean, spread = self.normal_maps[name]
@@ -294,7 +301,8 @@ def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> 
     entries = choose_entries(len(fit), teacher.grid**2, config.bank, config.seed)
     owner = fit[entries[:, 0]]
     rows: list[list[Tensor]] = [[] for _ in teacher.channels]
-    for chosen, tokens in store.batches(fit):
+    for chosen in fit.split(config.batch):
+        tokens, _ = store.read(chosen)
         for position, image in enumerate(chosen.tolist()):
             picked = entries[owner == image, 1]
             for block, t in enumerate(tokens):
@@ -302,14 +310,12 @@ def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> 
     return tuple(Nearest(torch.cat(block), owner) for block in rows)
 
 
-def _map_statistics(
-    config: Config, scorer: Scorer, batches: Iterable[tuple[list[Tensor], Tensor | None, Tensor | None]]
-) -> dict[str, tuple[float, float]]:
+def _map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) -> dict[str, tuple[float, float]]:
     """Scalar mean and spread over all pixels of each read-out's training maps."""
     sums = {name: np.zeros(3) for name in READ_OUTS}
     with torch.inference_mode():
-        for tokens, views, own in batches:
-            out = scorer(tokens, views, own)
+        for inputs in batches:
+            out = scorer(*inputs)
             for name in READ_OUTS:
                 maps = pixel_maps(getattr(out, name), config.size, config.sigma).double()
                 sums[name] += np.array([maps.numel(), maps.sum(), maps.square().sum()])

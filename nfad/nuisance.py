@@ -79,9 +79,7 @@ def intervention_moments(
     return moments
 
 
-def estimate_operator(
-    config: Config, normal: Sequence[Moments], moved: dict[str, list[Tensor]]
-) -> Operator:
+def estimate_operator(config: Config, normal: Sequence[Moments], moved: dict[str, list[Tensor]]) -> Operator:
     """V and V_g of every block, with the basis construction the config names."""
     subspaces = [
         _subspace(config, moments, {family: blocks[index] for family, blocks in moved.items()})

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from nfad.operator import ReadOut, discrepancy, gate, participation_ratio, read_out
 from nfad.operator.gate import magnitude
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest
 from nfad.reference.student import Student
+from nfad.vision.prior import FOREGROUND
 
 Tokens = Sequence[Float[Tensor, "image token channel"]]
 VIEWS = ("control", "detection", "global")
@@ -58,6 +60,20 @@ def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor
     return token_map - token_map.median(dim=1, keepdim=True).values
 
 
+def on_foreground(
+    token_map: Float[Tensor, "image token"], prior: Float[Tensor, "image token"]
+) -> Float[Tensor, "image token"]:
+    """Only the part counts: background tokens take the median of the image's foreground.
+
+    The foreground is the prior at 0.5 and above, grown by one token so that a defect on the part's edge is seen.
+    """
+    grid = round(prior.shape[1] ** 0.5)
+    part = (prior >= FOREGROUND).float().reshape(-1, 1, grid, grid)
+    part = F.max_pool2d(part, 3, stride=1, padding=1).flatten(1) > 0
+    median = token_map.masked_fill(~part, torch.nan).nanmedian(dim=1, keepdim=True).values
+    return torch.where(part, token_map, median)
+
+
 @dataclass(frozen=True)
 class FitThenFilter:
     """The paper's order; the reference is a student, a bank a block, or a linear model a block."""
@@ -67,13 +83,19 @@ class FitThenFilter:
     calibration: Calibration = Calibration()
     gate_by: str = "participation"
 
-    def __call__(self, tokens: Tokens, images: Tensor, own: Int[Tensor, " image"] | None = None) -> ReadOut:
+    def __call__(
+        self,
+        tokens: Tokens,
+        images: Tensor | None = None,
+        own: Int[Tensor, " image"] | None = None,
+        prior: Float[Tensor, "image token"] | None = None,
+    ) -> ReadOut:
         expected = (
             self.reference(images)
             if isinstance(self.reference, Student)
             else [_expect(reference, t, own) for reference, t in zip(self.reference, tokens, strict=True)]
         )
-        return read_out(
+        out = read_out(
             tokens,
             expected,
             self.operator.bases,
@@ -82,6 +104,10 @@ class FitThenFilter:
             self.operator.families,
             self.gate_by,
         )
+        if prior is None:
+            return out
+        names = ("control", "detection", "localization")
+        return dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in names})
 
 
 @dataclass(frozen=True)
@@ -94,7 +120,13 @@ class FilterThenFit:
     gate_by: str = "participation"
     common_mode: bool = False  # subtract each filtered map's own median
 
-    def __call__(self, tokens: Tokens, images: Tensor, own: Int[Tensor, " image"] | None = None) -> ReadOut:
+    def __call__(
+        self,
+        tokens: Tokens,
+        images: Tensor | None = None,
+        own: Int[Tensor, " image"] | None = None,
+        prior: Float[Tensor, "image token"] | None = None,
+    ) -> ReadOut:
         maps: dict[str, Tensor] = {}
         nuisance: dict[str, Tensor] = {}
         energy = inside = 0.0
@@ -115,6 +147,8 @@ class FilterThenFit:
                         chosen = torch.tensor([name == family for name in families])
                         nuisance[family] = nuisance.get(family, 0.0) + coefficients[:, chosen].sum(dim=1)
             maps[view] = torch.stack(blocks).mean(dim=0)
+            if prior is not None:
+                maps[view] = on_foreground(maps[view], prior)
         control = maps["control"]
         spread = participation_ratio(control)
         strength = gate(magnitude(control) if self.gate_by == "magnitude" else spread, self.calibration.tau)
@@ -141,13 +175,13 @@ def _expect(reference: Linear | Nearest, tokens: Tensor, own: Tensor | None) -> 
 
 
 def calibrate(scorer: Scorer, batches: Callable[[], object]) -> Scorer:
-    """τ = median φ over training normals (Eq. 11), and the views' levels, from one pass over (tokens, images, own)."""
+    """τ = median φ over training normals (Eq. 11), and the views' levels, from one pass over the scorer's inputs."""
     statistics, sums = [], torch.zeros(2, 2, dtype=torch.float64)
     count = 0
     # With τ at its smallest the gate is open everywhere, and localization is the global view alone.
     probe = dataclasses.replace(scorer, calibration=Calibration(tau=1e-12))
-    for tokens, images, own in batches():
-        out = probe(tokens, images, own)
+    for inputs in batches():
+        out = probe(*inputs)
         statistics.append(magnitude(out.control) if scorer.gate_by == "magnitude" else out.participation)
         for row, values in enumerate((out.control, out.localization)):
             sums[row] += torch.stack([values.double().sum(), values.double().square().sum()])

@@ -51,9 +51,7 @@ class TokenStore:
 
     def views(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
         """The images themselves, as the model sees them."""
-        return torch.stack(
-            [to_view(load_image(self._images[int(i)]), self._size, self._resize)[0] for i in indices]
-        )
+        return torch.stack([to_view(load_image(self._images[int(i)]), self._size, self._resize)[0] for i in indices])
 
     def fill(self, progress: Progress | None = None) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
         """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
@@ -74,7 +72,3 @@ class TokenStore:
             blocks = [torch.from_numpy(store[chosen]).float() for store in self._blocks]
             return blocks, torch.from_numpy(self._priors[chosen])
         return self._teacher.tokens_and_prior(self.views(indices))
-
-    def batches(self, indices: Int[Tensor, " image"]) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        for chosen in indices.split(self._batch):
-            yield chosen, self.read(chosen)[0]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from nfad.config import Config
@@ -26,7 +26,8 @@ FORMAT = "nfad-student-checkpoint-1"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW remembers of a parameter
 # Settings used only after training: they may change between two runs that share a checkpoint.
 LATER = frozenset(
-    "variance bank interventions rank basis pairs displacements basis_size gate sigma top false_alarm_rate".split()
+    {"variance", "bank", "interventions", "rank", "basis", "pairs", "displacements", "basis_size", "gate"}
+    | {"common_mode", "foreground", "sigma", "top", "false_alarm_rate"}
 )
 
 Batch = tuple[
@@ -176,8 +177,8 @@ class Checkpoint:
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise NfadError(
-                f"checkpoint {self.path} cannot be read and may be cut short ({error}); delete it to train from the "
-                "start"
+                f"{self.path} is not a whole student checkpoint ({error}); delete it to train from the start, or give "
+                "another file"
             ) from None
         images = tensors.pop("images")
         # Not bit by bit: another machine resizes an image to the same values but for their last digits.
@@ -196,11 +197,7 @@ class Checkpoint:
             tensors |= {f"{key}.{name}": optimizer.state[parameter][key] for key in MOMENTS}
         header = {"format": FORMAT, "epoch": str(epoch), "training": json.dumps(self.training)}
         with replacing(self.path) as file:
-            try:
-                # By name: a ViT-B's state is 1 GB, which would be copied twice on its way through Python.
-                save_file(tensors | {"images": self.images}, file.name, header)
-            except SafetensorError as error:
-                raise OSError(str(error)) from error
+            file.write(save(tensors | {"images": self.images}, header))
 
     def _belongs(self, header: dict[str, str]) -> None:
         if header.get("format") != FORMAT:

@@ -12,9 +12,7 @@ from torch import Tensor
 from nfad.operator.moments import MomentFitter, Moments
 
 
-def incidence(
-    basis: Float[Tensor, "channel k"], tokens: Float[Tensor, "image token channel"]
-) -> Float[Tensor, " k"]:
+def incidence(basis: Float[Tensor, "channel k"], tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, " k"]:
     """ρ = Var over images of the token-mean coefficient / Var over images and tokens of the coefficient."""
     fitter = MomentFitter()
     fitter.update(tokens)

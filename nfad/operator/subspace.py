@@ -95,9 +95,7 @@ def within_image_scatter_basis(normal: Moments, rank: int) -> NuisanceSubspace:
     return join({"scatter": leading_directions(normal.within, rank)})
 
 
-def generalized_eigen_basis(
-    nuisance: Float[Tensor, "channel channel"], normal: Moments, rank: int
-) -> NuisanceSubspace:
+def generalized_eigen_basis(nuisance: Float[Tensor, "channel channel"], normal: Moments, rank: int) -> NuisanceSubspace:
     """(ii) S_nui v = λ S_norm v: movement under intervention relative to clean-normal scatter."""
     scatter = normal.covariance
     ridge = 1e-6 * scatter.diagonal().mean() * torch.eye(len(scatter), dtype=scatter.dtype)
@@ -106,9 +104,7 @@ def generalized_eigen_basis(
     return join({"generalized": torch.from_numpy(vectors[:, ::-1][:, :rank].copy())})
 
 
-def ratio_selection_basis(
-    nuisance: Float[Tensor, "channel channel"], normal: Moments, rank: int
-) -> NuisanceSubspace:
+def ratio_selection_basis(nuisance: Float[Tensor, "channel channel"], normal: Moments, rank: int) -> NuisanceSubspace:
     """(iii) Of the normal scatter's directions, those with the highest nuisance-to-normal energy ratio."""
     directions = leading_directions(normal.covariance, len(nuisance))
     moved = ((nuisance.double() @ directions) * directions).sum(dim=0)

@@ -19,9 +19,7 @@ class Linear:
     components: Float[Tensor, "channel q"]
 
     @classmethod
-    def fit(
-        cls, normal: Moments, variance: float, removed: Float[Tensor, "channel k"] | None = None
-    ) -> Linear:
+    def fit(cls, normal: Moments, variance: float, removed: Float[Tensor, "channel k"] | None = None) -> Linear:
         """From the moments of raw normal tokens; with `removed` as if fitted to tokens projected off those columns.
 
         Moments of Πt are Π(moments of t)Π, so that every filtered reference comes from the same single pass.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import timm
 import torch
 from jaxtyping import Bool, Float
-from timm.models import VisionTransformer
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nfad.config import Config
 from nfad.errors import NfadError
-from nfad.vision.teacher import UNTRAINED, load_state
-from nfad.vision.weights import local_file
+from nfad.vision.weights import UNTRAINED, from_hub, load_into, local_file
 
 PATCH = 16
 UNTRAINED_SIZES = {size: f"vit_{size}_patch16_224" for size in ("tiny", "small", "base")}
@@ -40,20 +38,22 @@ class Student(nn.Module):
             self.register_buffer(key, torch.tensor(model.pretrained_cfg[key])[:, None, None])
 
     @classmethod
-    def build(cls, config: Config, channels: Sequence[int], grid: int | None = None) -> Student:
-        """A student before training: pretrained weights, or seeded random ones where `config.student` says so."""
+    def build(cls, config: Config, channels: Sequence[int], grid: int | None = None, initial: bool = True) -> Student:
+        """A student before training: pretrained weights, or seeded random ones where `config.student` says so.
+
+        Without `initial` the weights mean nothing yet and nothing is fetched: a stored state is to be loaded.
+        """
         # Forked, so that building a student does not move the caller's random numbers.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            return cls(_backbone(config, fetch=True), channels, grid).eval()
+            return cls(_backbone(config, initial), channels, grid).eval()
 
     @classmethod
     def from_state(
         cls, config: Config, channels: Sequence[int], state: Mapping[str, Tensor], grid: int | None = None
     ) -> Student:
         """A stored student: needs neither the hub nor `config.student_weights`."""
-        with torch.random.fork_rng(devices=[]):
-            student = cls(_backbone(config, fetch=False), channels, grid).eval()
+        student = cls.build(config, channels, grid, initial=False)
         try:
             student.load_state_dict(state)
         except RuntimeError:
@@ -112,8 +112,8 @@ def random_masks(count: int, tokens: int, share: float, generator: torch.Generat
     return torch.zeros(count, tokens, dtype=torch.bool).scatter_(1, order[:, : round(share * tokens)], True)
 
 
-def _backbone(config: Config, fetch: bool) -> VisionTransformer:
-    """The timm ViT that `config.student` names; with `fetch` also its weights, else random ones to be replaced."""
+def _backbone(config: Config, initial: bool) -> VisionTransformer:
+    """The timm ViT that `config.student` names; with `initial` also its weights, else ones to be replaced."""
     name, weights = config.student, config.student_weights
     untrained = name.startswith(f"{UNTRAINED}-")
     tag = name.removeprefix(f"{UNTRAINED}-")
@@ -130,33 +130,16 @@ def _backbone(config: Config, fetch: bool) -> VisionTransformer:
     if "." in tag and tag not in timm.list_pretrained(f"{architecture}.*"):
         known = ", ".join(timm.list_pretrained(f"{architecture}.*"))
         raise NfadError(f"timm knows no weights {name!r}; for this architecture there are {known or 'none'}")
+    fetched = initial and not untrained and weights is None
     # A fixed size: positions are interpolated once, when weights are loaded, and then trained.
-    options: dict = {"num_classes": 0, "img_size": config.size, "dynamic_img_size": False}
-    if weights is not None and fetch:
-        options["pretrained_cfg_overlay"] = {"state_dict": load_state(local_file(weights)), "custom_load": False}
-    model = _created(tag, fetch and not untrained, weights, options)
-    model.pretrained_cfg.pop("state_dict", None)  # timm would keep the whole file in memory
+    options = {"num_classes": 0, "img_size": config.size, "dynamic_img_size": False}
+    ways_out = (
+        "set student_weights=FILE",
+        'train a student from random weights with student="untrained-small"',
+    )
+    model = from_hub(tag, ways_out, **options) if fetched else timm.create_model(tag, pretrained=False, **options)
     if model.patch_embed.patch_size != (PATCH, PATCH) or model.attn_pool is not None:
         raise NfadError(f"student must have patches of {PATCH}² and no attention pooling, which {architecture} has not")
+    if initial and weights is not None:
+        load_into(model, local_file(weights), tag)
     return model
-
-
-def _created(tag: str, pretrained: bool, weights: str | None, options: dict) -> VisionTransformer:
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.CRITICAL)  # it reports every retry; the sentence below says it once
-    try:
-        return timm.create_model(tag, pretrained=pretrained, **options)
-    except Exception as error:
-        if not pretrained:
-            raise
-        if weights is not None:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-            raise NfadError(f"{weights} does not hold the weights of {tag}: {reason}") from None
-        raise NfadError(
-            f"the weights of the student {tag} could not be fetched from the hub ({type(error).__name__}); either "
-            "fetch them on a connected machine and set student_weights=FILE, or train a student from random "
-            'weights with student="untrained-small"'
-        ) from None
-    finally:
-        hub.setLevel(level)

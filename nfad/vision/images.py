@@ -86,9 +86,7 @@ def _three_channels(pixels: np.ndarray, name: str) -> np.ndarray:
     return pixels if pixels.shape[2] == 3 else np.repeat(pixels, 3, axis=2)
 
 
-def to_view(
-    pixels: np.ndarray, size: int, resize: int | None
-) -> tuple[Float[Tensor, "3 size size"], Geometry]:
+def to_view(pixels: np.ndarray, size: int, resize: int | None) -> tuple[Float[Tensor, "3 size size"], Geometry]:
     """The model's square view of an image and where it lies in the original.
 
     With `resize` (the paper): shorter side to `resize`, then the central `size`². Without: the whole image,

@@ -47,6 +47,17 @@ def ramp(dim: int, low: float, high: float, images: Images, _: Foreground, __: G
     return images * torch.linspace(low, high, images.shape[dim]).reshape(shape)
 
 
+def spot(strength: float, images: Images, _: Foreground, generator: Generator) -> Images:
+    """A lamp's hot spot (or, below 1, its shadow) at a random place: gain `strength` at its centre, 1 far away."""
+    count, _, height, width = images.shape
+    centre = torch.rand(count, 2, 1, 1, generator=generator)
+    radius = 0.2 + 0.3 * torch.rand(count, 1, 1, generator=generator)
+    rows = torch.linspace(0, 1, height)[None, :, None] - centre[:, 0]
+    columns = torch.linspace(0, 1, width)[None, None, :] - centre[:, 1]
+    bump = torch.exp(-0.5 * (rows.square() + columns.square()) / radius.square())
+    return images * (1 + (strength - 1) * bump)[:, None]
+
+
 def fill(colour: tuple[float, float, float], images: Images, foreground: Foreground, _: Generator) -> Images:
     return torch.where(foreground, images, torch.tensor(colour)[:, None, None])
 
@@ -102,6 +113,10 @@ WIDE_PHOTOMETRIC: dict[str, Intervention] = {
     "gamma 0.5": partial(gamma, 0.5),
     "gamma 0.7": partial(gamma, 0.7),
     "contrast ×0.5": partial(contrast, 0.5),
+    "warm": partial(temperature, (1.35, 1.0, 0.65)),
+    "cold": partial(temperature, (0.7, 0.95, 1.3)),
+    "hot spot": partial(spot, 2.2),
+    "shadow": partial(spot, 0.4),
 }
 SENSOR: dict[str, Intervention] = {
     "noise 0.05": partial(noise, 0.05),

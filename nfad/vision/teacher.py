@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import timm
 import torch
 from jaxtyping import Float
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
 from nfad.vision import weights as weight_files
 from nfad.vision.prior import foreground_prior
+from nfad.vision.weights import UNTRAINED
 
 # The eight foundations of the paper as exact timm tags (all ViT-B).
 FOUNDATIONS = {
@@ -32,7 +29,6 @@ FOUNDATIONS = {
     "augreg": "vit_base_patch16_224.augreg_in21k_ft_in1k",
 }
 EMBEDDED_ARCHITECTURE = {"embedded-vit": "vit_small_patch14_dinov2", "embedded-cnn": "tf_efficientnet_lite0"}
-UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True)
@@ -205,63 +201,26 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Modul
             + (f" (similar: {near})" if near else "")
         )
     options: dict = {"num_classes": 0}
-    state, digest, source = None, "", "hub"
-    if weights not in (None, UNTRAINED):
-        path = weight_files.local_file(weights)
-        state, digest, source = load_state(path), weight_files.sha256(path), path.name
-        options["pretrained_cfg_overlay"] = {"state_dict": state, "custom_load": False}
     if _is_vit(architecture):
         options["img_size"] = size // 16 * _patch_size(architecture)
         if not architecture.startswith("beit"):  # BEiT's relative positions are tied to one size
             options["dynamic_img_size"] = True
-    pretrained = weights != UNTRAINED
-    if not pretrained:
-        source = UNTRAINED
-        torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
-    quiet = logging.getLogger("huggingface_hub")
-    level, quiet_level = logging.CRITICAL, quiet.level
-    quiet.setLevel(level)
-    try:
-        model = timm.create_model(tag, pretrained=pretrained, **options)
-    except Exception as error:
-        if state is not None:
-            raise NfadError(f"{weights} does not hold the weights of {tag}: {_first_line(error)}") from None
-        if not pretrained:
-            raise
-        raise NfadError(
-            f"the weights of {tag} could not be fetched from the hub ({type(error).__name__}); either fetch them on a "
-            "connected machine and pass weights=FILE_OR_FOLDER (--weights), or use a teacher whose weights come with "
-            "the installation: embedded-vit or embedded-cnn"
-        ) from None
-    finally:
-        quiet.setLevel(quiet_level)
-    return model, source, digest or state_digest(model.state_dict())
-
-
-def load_state(path: Path) -> dict[str, Tensor]:
-    """A state dict from safetensors, or from a .pth without running any pickle code (weights_only)."""
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise NfadError(
-            f"{path} cannot be read as weights ({_first_line(error)}); give .safetensors, or a .pth that holds "
-            "tensors only"
-        ) from None
-    for key in ("state_dict", "model", "teacher"):
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
-    return state
-
-
-def state_digest(state: dict[str, Tensor]) -> str:
-    """SHA-256 over names and tensors, for weights that did not come as one file."""
-    digest = hashlib.sha256()
-    for key, tensor in sorted(state.items()):
-        digest.update(key.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    if weights == UNTRAINED:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
+            model = timm.create_model(tag, pretrained=False, **options)
+        return model, UNTRAINED, weight_files.state_digest(model.state_dict())
+    if weights is not None:
+        path = weight_files.local_file(weights)
+        model = timm.create_model(tag, pretrained=False, **options)
+        weight_files.load_into(model, path, tag)
+        return model, path.name, weight_files.sha256(path)
+    ways_out = (
+        "pass weights=FILE_OR_FOLDER (--weights)",
+        "use a teacher whose weights come with the installation: embedded-vit or embedded-cnn",
+    )
+    model = weight_files.from_hub(tag, ways_out, **options)
+    return model, "hub", weight_files.state_digest(model.state_dict())
 
 
 def _is_vit(architecture: str) -> bool:
@@ -276,7 +235,3 @@ def _statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
     """The normalisation the weights were trained with (timm records it; lite0's is 0.5 ± 0.5)."""
     config = model.pretrained_cfg
     return (torch.tensor(config[key])[:, None, None] for key in ("mean", "std"))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import re
+import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import timm
 import torch
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
@@ -29,6 +34,7 @@ EMBEDDED = {
         "Apache-2.0",
     ),
 }
+UNTRAINED = "untrained"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "model.pth")
 
 
@@ -133,3 +139,66 @@ def embedded_cnn_state(wanted: dict[str, Tensor]) -> dict[str, Tensor]:
     if [tuple(v.shape) for v in values] != [tuple(wanted[name].shape) for name in names]:
         raise NfadError("the embedded CNN's tensors do not line up with timm's tf_efficientnet_lite0; pin timm>=1.0.20")
     return dict(zip(names, values, strict=True))
+
+
+def load_state(path: Path) -> dict[str, Tensor]:
+    """A state dict from safetensors, or from a .pth without running any pickle code (weights_only)."""
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise NfadError(
+            f"{path} cannot be read as weights ({_first_line(error)}); give .safetensors, or a .pth that holds "
+            "tensors only"
+        ) from None
+    for key in ("state_dict", "model", "teacher"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    return state
+
+
+def state_digest(state: dict[str, Tensor]) -> str:
+    """SHA-256 over names and tensors, for weights that did not come as one file."""
+    digest = hashlib.sha256()
+    for key, tensor in sorted(state.items()):
+        digest.update(key.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def load_into(model: nn.Module, path: Path, tag: str) -> None:
+    """A local file's tensors into a timm model, every one of its parameters.
+
+    Not through timm's loader, which for networks with a classifier leaves missing tensors random and silent.
+    """
+    adapt = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", lambda state, _: state)
+    state = load_state(path)
+    try:
+        missing = model.load_state_dict(adapt(state, model), strict=False).missing_keys
+        missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+        reason = f"it lacks {missing[0]}" if missing else ""
+    except Exception as error:  # tensors of other shapes, or other things than tensors
+        reason = _first_line(error)
+    if reason:
+        raise NfadError(f"{path} does not hold the weights of {tag}: {reason}")
+
+
+def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> nn.Module:
+    """A timm model with its pretrained weights; a hub out of reach is one sentence with two ways out."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.CRITICAL)  # it reports every retry; the sentence below says it once
+    try:
+        return timm.create_model(tag, pretrained=True, **options)
+    except Exception as error:
+        raise NfadError(
+            f"the weights of {tag} could not be fetched from the hub ({type(error).__name__}); either fetch them on a "
+            f"connected machine and {ways_out[0]}, or {ways_out[1]}"
+        ) from None
+    finally:
+        hub.setLevel(level)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

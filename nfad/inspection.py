@@ -1,0 +1,160 @@
+"""Judge a stream of images and leave a record: CSV, JSON lines, overlay pictures and a page, all in one pass."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.page import Page
+from nfad.pictures import save_png, triptych
+from nfad.records import Prediction
+from nfad.vision.images import find_images, load_image
+
+COLUMNS = (
+    "image", "verdict", "score", "threshold", "p_value", "control_verdict", "control_score", "control_threshold",
+    "nuisance_fraction", "gate", "participation", "explanation",
+)  # fmt: skip
+
+
+@dataclass
+class Summary:
+    """What came of a run; `failed` names the images that could not be read and why."""
+
+    judged: int = 0
+    anomalous: int = 0
+    verdict_changed: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+def as_row(prediction: Prediction) -> dict[str, Any]:
+    """A prediction without its maps, ready for JSON and CSV."""
+    return {
+        "image": prediction.source,
+        "verdict": "anomalous" if prediction.is_anomalous else "normal",
+        "score": round(prediction.score, 5),
+        "threshold": round(prediction.threshold, 5),
+        "p_value": round(prediction.p_value, 5),
+        "control_verdict": "anomalous" if prediction.control_is_anomalous else "normal",
+        "control_score": round(prediction.control_score, 5),
+        "control_threshold": round(prediction.control_threshold, 5),
+        "nuisance_fraction": round(prediction.nuisance_fraction, 4),
+        "gate": round(prediction.gate, 4),
+        "participation": round(prediction.participation, 4),
+        "explanation": prediction.explain(),
+    }
+
+
+def expand(inputs: Iterable[Path]) -> Iterable[tuple[Path, Path]]:
+    """Folders are walked, files are taken as they are: (image, its name in the output)."""
+    for given in inputs:
+        for path in find_images(given):
+            yield path, Path(given.name) if given.is_file() else path.relative_to(given)
+
+
+def photo_of(path: str | Path) -> np.ndarray:
+    """The image as a person sees it: upright, three channels, 8 bits."""
+    pixels = load_image(path)
+    return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
+
+
+def picture_scale(detector: Detector) -> float:
+    """The z-score at which a heatmap is at its fullest: twice the threshold, so that a borderline part is half lit."""
+    return max(6.0, 2 * detector.threshold)
+
+
+def model_facts(detector: Detector) -> list[tuple[str, str]]:
+    """What a reader of a page should know of the model."""
+    config = detector.config
+    return [
+        ("Teacher", f"{config.teacher} ({detector.teacher.identity.architecture})"),
+        ("Reference", f"{config.reference}, {config.order}"),
+        ("Fitted on", f"{detector.fitted_on} normal images, {len(detector.held_out.detection)} more held out"),
+        ("False-alarm rate", f"{detector.false_alarm_rate:.2%} of normal images at most, without shift"),
+    ]
+
+
+def inspect(
+    detector: Detector,
+    inputs: Iterable[Path],
+    out: Path | None = None,
+    *,
+    overlays: bool = True,
+    on_result: Callable[[Prediction], None] | None = None,
+    on_failure: Callable[[str, str], None] | None = None,
+) -> Summary:
+    """Judge every image; with `out`, write results.csv, results.jsonl, overlays/ and index.html there."""
+    summary = Summary()
+    names: dict[str, Path] = {}
+
+    def stream() -> Iterable[Path]:
+        for path, name in expand(inputs):
+            names[str(path)] = name
+            yield path
+
+    def skip(image: object, reason: str) -> None:
+        summary.failed.append((str(image), reason))
+        if on_failure:
+            on_failure(str(image), reason)
+
+    def judged() -> Iterable[Prediction]:
+        for prediction in detector.predict_stream(stream(), skip):
+            summary.judged += 1
+            summary.anomalous += prediction.is_anomalous
+            summary.verdict_changed += prediction.is_anomalous != prediction.control_is_anomalous
+            if on_result:
+                on_result(prediction)
+            yield prediction
+
+    if out is None:
+        for _ in judged():
+            pass
+        return summary
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NfadError(f"cannot make the folder {out}: {error.strerror}") from None
+    high = picture_scale(detector)
+    taken: Counter[str] = Counter()
+    with (
+        (out / "results.csv").open("w", newline="", encoding="utf-8") as table,
+        (out / "results.jsonl").open("w", encoding="utf-8") as lines,
+        Page(out / "index.html", "Inspection", facts=model_facts(detector), high=high) as page,
+    ):
+        writer = csv.DictWriter(table, COLUMNS)
+        writer.writeheader()
+        reported = 0
+        for prediction in judged():
+            row = as_row(prediction)
+            writer.writerow(row)
+            families = {name: round(share, 4) for name, share in prediction.nuisance_by_family.items()}
+            lines.write(json.dumps(row | {"nuisance_by_family": families}, ensure_ascii=False) + "\n")
+            photo = photo_of(prediction.source)
+            page.add(photo, prediction)
+            if overlays:
+                name = names.pop(prediction.source)
+                taken[str(name)] += 1
+                count = taken[str(name)]
+                target = out / "overlays" / name.with_name(name.name + (f".{count}" if count > 1 else "") + ".png")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                save_png(triptych(photo, prediction, high), target)
+            for source, reason in summary.failed[reported:]:
+                page.add_failure(source, reason)
+            reported = len(summary.failed)
+        for source, reason in summary.failed[reported:]:
+            page.add_failure(source, reason)
+    return summary
+
+
+def one_in(p_value: float) -> str:
+    """A p-value as people say it."""
+    return f"1 in {math.floor(1 / p_value)}" if p_value > 0 else "none"
