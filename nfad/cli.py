@@ -48,7 +48,7 @@ def fit(
     teacher: Annotated[
         str | None,
         typer.Option(
-            help="embedded-vit, embedded-cnn, dinov3, dinov2, dinov2r, dino, clip, beitv2, deit, augreg, or a timm name."
+            help="embedded-vit, embedded-cnn, dinov3, dinov2, dinov2r, dino, clip, beitv2, deit, augreg, a timm name."
         ),
     ] = None,
     weights: Weights = None,

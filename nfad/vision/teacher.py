@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import timm
 import torch
@@ -41,6 +41,7 @@ class Identity:
     sha256: str  # of the weight file; of the tensors where there is no file at hand (hub, untrained)
 
 
+@runtime_checkable
 class Teacher(Protocol):
     """What the rest of the package knows of a backbone."""
 
@@ -234,4 +235,4 @@ def _patch_size(architecture: str) -> int:
 def _statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
     """The normalisation the weights were trained with (timm records it; lite0's is 0.5 ± 0.5)."""
     config = model.pretrained_cfg
-    return (torch.tensor(config[key])[:, None, None] for key in ("mean", "std"))
+    return torch.tensor(config["mean"])[:, None, None], torch.tensor(config["std"])[:, None, None]

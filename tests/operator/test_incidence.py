@@ -96,6 +96,13 @@ def test_the_quartile_is_of_the_pool_not_of_each_block():
     assert kept_high.all()
 
 
+def test_a_score_at_the_quartile_itself_is_not_above_it():
+    [kept] = global_columns([torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])])
+    assert kept.tolist() == [False, False, True, True, True]
+    [kept] = global_columns([torch.full((4,), 0.5)])
+    assert not kept.any()
+
+
 @given(st.integers(2, 6), st.floats(0, 0.9), seeds)
 def test_rotation_invariant_columns_span_the_most_image_wide_part(columns, quantile, seed):
     features = random(8, 10, 8, seed=seed) + random(8, 1, 8, seed=seed + 1)

@@ -203,6 +203,15 @@ def test_join_drops_dependent_columns_and_spans_the_rest(channels, seed):
     assert outside(mixed / mixed.norm(), found.basis) <= 16 * channels * EPS * condition
 
 
+@given(st.integers(3, 30), st.floats(-6, -1), seeds)
+def test_nearly_parallel_columns_come_out_orthonormal_to_rounding(channels, exponent, seed):
+    # One pass of Gram–Schmidt would leave ε/10^exponent between them: "twice is enough".
+    column, other = random(channels, 1, seed=seed), random(channels, 1, seed=seed + 1)
+    found = join({"a": column, "b": column + 10**exponent * other})
+    assert found.families == ("a", "b")
+    assert is_orthonormal(found.basis)
+
+
 # The supplement's other constructions
 
 

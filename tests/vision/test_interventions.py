@@ -41,7 +41,7 @@ def foreground_(prior, size=48):
 
 # The paper's, as plain formulas on float64 arrays of shape (image, 3, height, width)
 RAMP = np.linspace(0.6, 1.4, 48)
-FORMULAS = {
+PAPER = {
     "brightness ×1.40": lambda x: 1.40 * x,
     "brightness ×0.65": lambda x: 0.65 * x,
     "contrast ×1.5": lambda x: 1.5 * (x - x.mean((1, 2, 3), keepdims=True)) + x.mean((1, 2, 3), keepdims=True),
@@ -49,6 +49,10 @@ FORMULAS = {
     "temperature": lambda x: np.stack([1.15 * x[:, 0], x[:, 1], 0.85 * x[:, 2]], axis=1),
     "ramp →": lambda x: x * RAMP[None, None, None, :],
     "ramp ↓": lambda x: x * RAMP[None, None, :, None],
+}
+WIDE = {
+    "warm": lambda x: np.stack([1.35 * x[:, 0], x[:, 1], 0.65 * x[:, 2]], axis=1),
+    "cold": lambda x: np.stack([0.7 * x[:, 0], 0.95 * x[:, 1], 1.3 * x[:, 2]], axis=1),
     "exposure ×0.4": lambda x: 0.4 * x,
     "exposure ×2": lambda x: 2 * x,
     "exposure ×3": lambda x: 3 * x,
@@ -59,6 +63,7 @@ FORMULAS = {
     "gamma 0.7": lambda x: x**0.7,
     "contrast ×0.5": lambda x: 0.5 * (x - x.mean((1, 2, 3), keepdims=True)) + x.mean((1, 2, 3), keepdims=True),
 }
+SPOTS = {"hot spot": 2.2, "shadow": 0.4}
 FILLS = {
     "fill black": (0, 0, 0),
     "fill grey": (0.5, 0.5, 0.5),
@@ -69,7 +74,7 @@ FILLS = {
 
 def test_the_papers_set_is_seven_photometric_and_five_background():
     assert {family: list(members) for family, members in SETS["paper"].items()} == {
-        "photometric": list(FORMULAS)[:7],
+        "photometric": list(PAPER),
         "background": [*FILLS, "fill noise"],
     }
 
@@ -78,19 +83,43 @@ def test_the_wide_set_adds_to_the_papers():
     wide = SETS["wide"]
     assert list(wide) == ["photometric", "background", "sensor"]
     assert list(wide["photometric"])[:7] == list(PAPER_PHOTOMETRIC)
-    assert len(wide["photometric"]) == len(PAPER_PHOTOMETRIC) + len(WIDE_PHOTOMETRIC) == 16
+    assert set(wide["photometric"]) == {*PAPER, *WIDE, *SPOTS}  # all of which are tested below
+    assert len(wide["photometric"]) == len(PAPER_PHOTOMETRIC) + len(WIDE_PHOTOMETRIC)
     assert wide["background"] == BACKGROUND == SETS["paper"]["background"]
     assert wide["sensor"] == SENSOR and len(SENSOR) == 6
     assert len(EVERY) == sum(map(len, wide.values()))  # no name stands for two
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", PAPER | WIDE)
 @given(seed=st.integers(0, 2**31))
 def test_photometric_edits_follow_their_formulas(name, seed):
     images = images_(seed)
-    wanted = np.clip(FORMULAS[name](images.double().numpy()), 0, 1)
+    wanted = np.clip((PAPER | WIDE)[name](images.double().numpy()), 0, 1)
     # Two float32 operations; the image's mean is a sum, and powers and ramps round a little more.
     assert np.abs(apply(name, images).double().numpy() - wanted).max() <= 16 * EPS
+
+
+@pytest.mark.parametrize("name", SPOTS)
+def test_spots_are_gaussian_gains_somewhere_on_each_image(name):
+    images = torch.full((2, 3, 48, 48), 0.3)  # dim enough for no gain to be clipped
+    gains = apply(name, images).double().numpy() / 0.3
+    assert np.array_equal(gains[:, 0], gains[:, 1]) and np.array_equal(gains[:, 0], gains[:, 2])
+    assert np.abs(gains[0] - gains[1]).max() > 0.01
+    x, y = np.meshgrid(np.linspace(0, 1, 48), np.linspace(0, 1, 48))
+    for gain in gains[:, 0]:
+        bump = (gain - 1) / (SPOTS[name] - 1)
+        near = bump > 0.1  # where its logarithm keeps its digits
+        terms = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=-1)[near]
+        fit, *_ = np.linalg.lstsq(terms, np.log(bump[near]), rcond=None)
+        rounding = 64 * EPS / 0.1 / 0.6
+        assert np.abs(terms @ fit - np.log(bump[near])).max() <= rounding
+        level, slope_x, slope_y, curve_x, curve_y, mixed = fit
+        radius = (-0.5 / curve_x) ** 0.5
+        centre = -slope_x / (2 * curve_x), -slope_y / (2 * curve_y)
+        assert 0.2 <= radius <= 0.5
+        assert all(-1e-3 <= place <= 1.001 for place in centre)
+        assert curve_y == pytest.approx(curve_x, rel=1e-3) and abs(mixed) < 1e-3 * abs(curve_x)
+        assert level + (slope_x * centre[0] + slope_y * centre[1]) / 2 == pytest.approx(0, abs=1e-3)  # full there
 
 
 @pytest.mark.parametrize("name", FILLS)

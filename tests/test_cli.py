@@ -1,0 +1,111 @@
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from parts import part, parts
+from PIL import Image
+
+TINY = [
+    "--teacher", "vit_tiny_patch16_224", "--weights", "untrained", "--size", "64", "--set", "blocks=[1,3]",
+    "--set", "prior_blocks=[4,5]", "--set", "pairs=2",
+]  # fmt: skip
+
+
+def nfad(*arguments, code=0):
+    """The real command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from nfad.cli import main; main()", *map(str, arguments)],
+        capture_output=True, text=True, encoding="utf-8", env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("good")
+    for index, image in enumerate(parts(16)):
+        Image.fromarray(image).save(root / f"{index:02}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "part.nfad"
+    done = nfad("fit", folder, "-o", path, *TINY, "--json")
+    facts = json.loads(done.stdout)
+    assert facts["fitted_on"] == 11 and facts["held_out"] == 5
+    return path
+
+
+def test_help_teaches_and_is_quick_to_import():
+    text = nfad("--help").stdout
+    assert all(command in text for command in ("fit", "predict", "info", "demo"))
+    assert "--false-alarm-rate" in nfad("predict", "--help").stdout
+    script = "import sys, nfad.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_fit_states_the_smallest_rate_and_will_not_overwrite(folder, model):
+    done = nfad("fit", folder, "-o", model, *TINY, code=2)
+    assert "--force" in done.stderr
+    done = nfad("fit", folder, "-o", model.with_name("b.nfad"), *TINY)
+    assert "5 held-out images support a false-alarm rate of 16.67%" in done.stderr
+
+
+def test_predict_writes_everything_and_skips_a_bad_image(model, tmp_path):
+    images = tmp_path / "new"
+    (images / "a").mkdir(parents=True)
+    Image.fromarray(part(1)).save(images / "one.png")
+    Image.fromarray(part(2, defect=True)).save(images / "a" / "one.png")
+    (images / "bad <script>.png").write_bytes(b"not an image")
+    out = tmp_path / "out"
+    done = nfad("predict", model, images, "--out", out, code=1)
+    assert "skipped" in done.stderr and "2 judged" in done.stdout
+    with (out / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 and {row["verdict"] for row in rows} <= {"normal", "anomalous"}
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert set(lines[0]["nuisance_by_family"]) == {"photometric", "background", "sensor"}
+    assert (out / "overlays" / "one.png.png").is_file() and (out / "overlays" / "a" / "one.png.png").is_file()
+    page = (out / "index.html").read_text()
+    assert "bad &lt;script&gt;.png" in page and "bad <script>" not in page
+
+
+def test_predict_prints_json_lines_at_another_rate(model, folder):
+    done = nfad("predict", model, folder / "00.png", folder / "01.png", "--json", "--false-alarm-rate", "0.5")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 2 and rows[0]["threshold"] == rows[1]["threshold"]
+
+
+def test_info_says_what_a_model_is(model):
+    facts = json.loads(nfad("info", model, "--json").stdout)
+    assert facts["teacher"]["weights"] == "untrained" and facts["held_out"] == 5
+    assert "smallest false-alarm rate" in nfad("info", model).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("fit", "absent", "-o", "x.nfad"), "absent does not exist"),
+        (("fit", "EMPTY", "-o", "x.nfad"), "holds no images"),
+        (("fit", "GOOD", "-o", "x.nfad", "--preset", "best"), "preset must be one of paper, embedded, embedded-fast"),
+        (("fit", "GOOD", "-o", "x.nfad", "--set", "sigma"), "--set takes name=value"),
+        (("fit", "GOOD", "-o", "x.nfad", "--teacher", "resnet9000"), "nor a timm model"),
+        (("predict", "absent.nfad", "GOOD"), "absent.nfad does not exist"),
+        (("predict", "MODEL", "EMPTY"), "no image could be judged"),
+        (("predict", "MODEL", "GOOD", "--false-alarm-rate", "2"), "between 0 and 1"),
+        (("info", "GOOD/00.png"), "not a whole nfad model"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(arguments, sentence, folder, model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    places = {"EMPTY": tmp_path / "empty", "GOOD": folder, "MODEL": model, "GOOD/00.png": folder / "00.png"}
+    given = [places.get(a, tmp_path / a if a.endswith(".nfad") else a) for a in arguments]
+    done = nfad(*given, code=2)
+    assert sentence in " ".join(done.stderr.split())
+    assert not (tmp_path / "x.nfad").exists()
