@@ -108,7 +108,7 @@ def _tensors(scorer: Scorer) -> dict[str, Tensor]:
         for index, reference in enumerate(blocks):
             for field in dataclasses.fields(reference):
                 tensors[f"reference.{view}.{index}.{field.name}"] = getattr(reference, field.name)
-    return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+    return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
 
 
 def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], calibration: Calibration, teacher: Any) -> Scorer:

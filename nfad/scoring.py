@@ -24,7 +24,7 @@ from nfad.reference.nearest import Nearest
 from nfad.reference.student import Student
 from nfad.vision.prior import FOREGROUND
 
-Tokens = Sequence[Float[Tensor, "image token channel"]]
+Tokens = Sequence[Float[Tensor, "image token _"]]
 VIEWS = ("control", "detection", "global")
 
 
@@ -32,9 +32,9 @@ VIEWS = ("control", "detection", "global")
 class Operator:
     """The nuisance subspace of every block and its image-wide columns."""
 
-    bases: tuple[Float[Tensor, "channel k"], ...]
+    bases: tuple[Float[Tensor, "_ _"], ...]
     families: tuple[tuple[str, ...], ...]
-    keep: tuple[Bool[Tensor, " k"], ...]
+    keep: tuple[Bool[Tensor, " _"], ...]
 
     def removed(self, view: str, block: int) -> Float[Tensor, "channel k"]:
         """The columns a view does without."""
@@ -174,6 +174,7 @@ def _expect(reference: Linear | Nearest, tokens: Tensor, own: Tensor | None) -> 
     return reference(tokens, own) if isinstance(reference, Nearest) else reference(tokens)
 
 
+@torch.inference_mode()
 def calibrate(scorer: Scorer, batches: Callable[[], object]) -> Scorer:
     """τ = median φ over training normals (Eq. 11), and the views' levels, from one pass over the scorer's inputs."""
     statistics, sums = [], torch.zeros(2, 2, dtype=torch.float64)

@@ -27,12 +27,12 @@ def tiny(**changes) -> Config:
 def part(seed: int, size: int = 64, defect: bool = False) -> np.ndarray:
     """A blob on a textured ground; the defect is a bright square."""
     random = np.random.default_rng(seed)
-    texture = gaussian_filter(random.normal(size=(size, size, 3)), (2, 2, 0)) * 0.6
+    texture = gaussian_filter(random.normal(size=(size, size, 3)), (2, 2, 0)) * 0.2
     rows, columns = np.mgrid[:size, :size] / size - 0.5
-    blob = (rows**2 + columns**2 < 0.09 + 0.01 * random.normal())[..., None] * 0.3
+    blob = (rows**2 + columns**2 < 0.09 + 0.002 * random.normal())[..., None] * 0.3
     image = 0.4 + texture + blob
     if defect:
-        image[size // 2 : size // 2 + 10, size // 2 : size // 2 + 10] = [1.0, 0.1, 0.1]
+        image[size // 2 : size // 2 + size // 6, size // 2 : size // 2 + size // 6] = [1.0, 0.1, 0.1]
     return (image.clip(0, 1) * 255).astype(np.uint8)
 
 

@@ -1,12 +1,18 @@
 import csv
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from parts import part, parts
 from PIL import Image
+
+from nfad.cli import main
 
 TINY = [
     "--teacher", "vit_tiny_patch16_224", "--weights", "untrained", "--size", "64", "--set", "blocks=[1,3]",
@@ -15,14 +21,18 @@ TINY = [
 
 
 def nfad(*arguments, code=0):
-    """The real command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from nfad.cli import main; main()", *map(str, arguments)],
-        capture_output=True, text=True, encoding="utf-8", env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    """The command's own entry point, in this process: importing torch again for each would take minutes."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["nfad", *map(str, arguments)]),
+        mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"}),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        main()
+    assert (stop.value.code or 0) == code, err.getvalue()
+    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +58,13 @@ def test_help_teaches_and_is_quick_to_import():
     assert "--false-alarm-rate" in nfad("predict", "--help").stdout
     script = "import sys, nfad.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_a_real_process_ends_in_one_sentence_and_no_traceback(tmp_path):
+    command = [sys.executable, "-c", "from nfad.cli import main; main()", "info", tmp_path / "absent.nfad"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert " ".join(done.stderr.split()).endswith("name a model file written by `nfad fit`")
 
 
 def test_fit_states_the_smallest_rate_and_will_not_overwrite(folder, model):

@@ -29,7 +29,7 @@ def incidence_from_moments(basis: Float[Tensor, "channel k"], normal: Moments) -
     return torch.where(total > floor, between / total.clamp(min=floor), torch.zeros_like(total)).clamp(max=1)
 
 
-def global_columns(incidences: Sequence[Float[Tensor, " k"]], quantile: float = 0.25) -> list[Bool[Tensor, " k"]]:
+def global_columns(incidences: Sequence[Float[Tensor, " _"]], quantile: float = 0.25) -> list[Bool[Tensor, " _"]]:
     """V_g keeps the columns above the lower quartile of all blocks' scores pooled."""
     pooled = torch.cat(list(incidences))
     if len(pooled) == 0:

@@ -36,7 +36,7 @@ def stable_cosine(dot: Tensor, square_a: Tensor, square_b: Tensor) -> Tensor:
     """cos_ε from an inner product and two squared norms."""
     norm_a = square_a.clamp(min=EPSILON**2).sqrt()
     norm_b = square_b.clamp(min=EPSILON**2).sqrt()
-    return dot / (norm_a * norm_b)
+    return (dot / (norm_a * norm_b)).clamp(-1, 1)  # a token wholly inside V leaves only rounding errors to divide
 
 
 def discrepancy(
@@ -49,10 +49,10 @@ def discrepancy(
 
 
 def read_out(
-    teacher: Sequence[Float[Tensor, "image token channel"]],
-    reference: Sequence[Float[Tensor, "image token channel"]],
-    bases: Sequence[Float[Tensor, "channel k"]],
-    keep: Sequence[Bool[Tensor, " k"]],
+    teacher: Sequence[Float[Tensor, "image token _"]],
+    reference: Sequence[Float[Tensor, "image token _"]],
+    bases: Sequence[Float[Tensor, "_ _"]],
+    keep: Sequence[Bool[Tensor, " _"]],
     tau: float | Tensor,
     families: Sequence[Sequence[str]] | None = None,
     gate_by: str = "participation",
@@ -62,7 +62,7 @@ def read_out(
     `families` names the columns' families (one sequence a block); `gate_by` is "participation" (the paper's) or
     "magnitude" (its supplement's alternative; tau must then be the normals' median of that).
     """
-    dots, squares, inner, pairs = [], [], [], []
+    dots, inner, pairs = [], [], []
     residual_energy: Tensor | float = 0.0
     family_energy: dict[str, Tensor] = {}
     nuisance_energy: Tensor | float = 0.0
@@ -83,7 +83,6 @@ def read_out(
                 chosen = torch.tensor([name == family for name in families[index]])
                 energy = column_energy[:, chosen].sum(dim=-1)
                 family_energy[family] = family_energy.get(family, 0.0) + energy
-    del squares
     control = torch.stack([1 - dot for dot in dots]).mean(dim=0)
     detection = torch.stack(
         [1 - stable_cosine(dot - ab, 1 - aa, 1 - bb) for dot, (ab, aa, bb) in zip(dots, pairs, strict=True)]

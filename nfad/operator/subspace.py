@@ -43,7 +43,7 @@ def leading_directions(moment: Float[Tensor, "channel channel"], rank: int) -> F
 
 
 def join(
-    bases: Mapping[str, Float[Tensor, "channel r"]],
+    bases: Mapping[str, Float[Tensor, "channel _"]],
 ) -> NuisanceSubspace:
     """QR of the families in the mapping's order; a column that adds no direction is dropped.
 
@@ -79,7 +79,7 @@ def nuisance_subspace(moments: Mapping[str, Float[Tensor, "channel channel"]], r
 
 
 def nuisance_basis(
-    displacements: Mapping[str, Float[Tensor, "n channel"]], rank: Rank = 16
+    displacements: Mapping[str, Float[Tensor, "_ channel"]], rank: Rank = 16
 ) -> Float[Tensor, "channel k"]:
     """The same from the displacements themselves: {family: (n, c)} → (c, k), in the displacements' dtype."""
     moments = {family: second_moment(rows) for family, rows in displacements.items()}

@@ -29,9 +29,11 @@ class Linear:
             project = torch.eye(len(mean), dtype=torch.float64) - removed.double() @ removed.double().T
             mean, covariance = project @ mean, project @ covariance @ project
         values, vectors = torch.linalg.eigh(covariance)
-        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        values, vectors = values.flip(0), vectors.flip(1)
+        floor = len(mean) * torch.finfo(torch.float64).eps * normal.second.trace()
+        values = torch.where(values > floor, values, 0)  # rounding is not variance
         held = values.cumsum(0) / values.sum().clamp(min=torch.finfo(torch.float64).tiny)
-        count = min(int((held < variance).sum()) + 1, len(mean))
+        count = min(int((held < variance).sum()) + 1, int((values > 0).sum()))
         return cls(mean.float(), vectors[:, :count].float().contiguous())
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token channel"]:

@@ -32,6 +32,8 @@ class Nearest:
         """
         similarity = F.normalize(tokens, dim=-1) @ self.bank.T
         if own is not None:
+            if (self.owner[:, None] == own[None]).all(dim=0).any():
+                raise ValueError("one image owns the whole bank: leaving it out leaves nothing; raise the bank's cap")
             similarity = similarity.masked_fill(self.owner[None, None] == own[:, None, None], -torch.inf)
         return self.bank[similarity.argmax(dim=-1)]
 

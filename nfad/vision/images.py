@@ -29,7 +29,11 @@ def find_images(root: Path) -> Iterator[Path]:
         return
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
-        if path.suffix.lower() in SUFFIXES and not any(p.startswith(".") or p == "__MACOSX" for p in parts):
+        if (
+            path.suffix.lower() in SUFFIXES
+            and path.is_file()
+            and not any(p.startswith(".") or p == "__MACOSX" for p in parts)
+        ):
             yield path
 
 
@@ -93,6 +97,13 @@ def to_view(pixels: np.ndarray, size: int, resize: int | None) -> tuple[Float[Te
     stretched, so that a defect at the border is seen too.
     """
     height, width = pixels.shape[:2]
+    if resize is not None and max(height, width) > 4 * min(height, width):
+        # A long strip would be enlarged as a whole before its centre is cropped; as much goes from either end.
+        axis = int(width > height)
+        spare = (pixels.shape[axis] - 3 * min(height, width)) // 2
+        inner, part = to_view(pixels.take(range(spare, pixels.shape[axis] - spare), axis=axis), size, resize)
+        top, left = (part.top, part.left + spare) if axis else (part.top + spare, part.left)
+        return inner, Geometry(height, width, top, left, part.box_height, part.box_width)
     top_value = float(np.iinfo(pixels.dtype).max)
     image = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None] / top_value
     if resize is None:

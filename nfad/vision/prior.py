@@ -11,7 +11,7 @@ FOREGROUND = 0.5
 
 
 def foreground_prior(
-    patches: list[Float[Tensor, "image token channel"]], summaries: list[Float[Tensor, "image channel"]]
+    patches: list[Float[Tensor, "image token _"]], summaries: list[Float[Tensor, "image _"]]
 ) -> Float[Tensor, "image token"]:
     """Cosine of every patch with its image's summary token, clamped, min–max per image, mean over blocks.
 

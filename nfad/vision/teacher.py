@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -49,13 +50,13 @@ class Teacher(Protocol):
     channels: tuple[int, ...]  # one per block
     grid: int  # tokens a side at the configured size
 
-    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token channel"]]:
+    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
         """Unit tokens of each block; nothing deeper than the deepest block is computed."""
         ...
 
     def tokens_and_prior(
         self, images: Float[Tensor, "image 3 h w"]
-    ) -> tuple[list[Float[Tensor, "image token channel"]], Float[Tensor, "image token"]]:
+    ) -> tuple[list[Float[Tensor, "image token _"]], Float[Tensor, "image token"]]:
         """The same with the foreground prior, which needs deeper blocks."""
         ...
 
@@ -70,7 +71,7 @@ class VitTeacher:
         for name, chosen in (("blocks", blocks), ("prior_blocks", prior_blocks)):
             if not chosen or min(chosen) < 0 or max(chosen) >= depth:
                 raise NfadError(f"{name} must lie in 0..{depth - 1} for {identity.architecture}; got {list(chosen)}")
-        if model.num_prefix_tokens == 0:
+        if getattr(model, "cls_token", None) is None:
             raise NfadError(f"{identity.architecture} has no CLS token, which the foreground prior needs")
         self.identity, self._model = identity, model
         self._blocks, self._prior_blocks = list(blocks), list(prior_blocks)
@@ -79,13 +80,13 @@ class VitTeacher:
         self._patch = model.patch_embed.patch_size[0]
         self._mean, self._std = _statistics(model)
 
-    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token channel"]]:
+    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
         patches, _ = self._run(images, self._blocks)
         return [F.normalize(patches[block], dim=-1) for block in self._blocks]
 
     def tokens_and_prior(
         self, images: Float[Tensor, "image 3 h w"]
-    ) -> tuple[list[Float[Tensor, "image token channel"]], Float[Tensor, "image token"]]:
+    ) -> tuple[list[Float[Tensor, "image token _"]], Float[Tensor, "image token"]]:
         patches, summaries = self._run(images, self._blocks + self._prior_blocks)
         prior = foreground_prior([patches[b] for b in self._prior_blocks], [summaries[b] for b in self._prior_blocks])
         return [F.normalize(patches[block], dim=-1) for block in self._blocks], prior
@@ -125,13 +126,13 @@ class CnnTeacher:
         self.grid = size // 8
         self._mean, self._std = _statistics(model)
 
-    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token channel"]]:
+    def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
         stages = self._run(images, self._blocks)
         return [self._to_tokens(stages[block], images.shape[-1] // 8) for block in self._blocks]
 
     def tokens_and_prior(
         self, images: Float[Tensor, "image 3 h w"]
-    ) -> tuple[list[Float[Tensor, "image token channel"]], Float[Tensor, "image token"]]:
+    ) -> tuple[list[Float[Tensor, "image token _"]], Float[Tensor, "image token"]]:
         stages, grid = self._run(images, [*self._blocks, self._last]), images.shape[-1] // 8
         last = stages[self._last]
         coarse = foreground_prior([last.flatten(2).transpose(1, 2)], [last.mean(dim=(2, 3))])
@@ -172,9 +173,27 @@ def load_teacher(
         model, source, digest = _timm(name, architecture, weights, size)
     model.eval().requires_grad_(False)
     identity = Identity(name, architecture, source, digest)
-    if hasattr(model, "blocks") and hasattr(model, "patch_embed"):
-        return VitTeacher(model, identity, blocks, prior_blocks, size)
-    return CnnTeacher(model, identity, blocks, size)
+    is_vit = hasattr(model, "blocks") and hasattr(model, "patch_embed")
+    try:
+        teacher = (
+            VitTeacher(model, identity, blocks, prior_blocks, size)
+            if is_vit
+            else CnnTeacher(model, identity, blocks, size)
+        )
+        if name not in EMBEDDED_ARCHITECTURE:  # timm has many networks: find out now whether this one can be tapped
+            teacher.tokens_and_prior(torch.zeros(1, 3, size, size))
+    except NfadError:
+        raise
+    except Exception as error:
+        raise _cannot_tap(architecture, error) from None
+    return teacher
+
+
+def _cannot_tap(architecture: str, error: Exception) -> NfadError:
+    return NfadError(
+        f"{architecture} cannot be used as a teacher ({type(error).__name__}: {' '.join(str(error).split())[:120]}); "
+        "choose a plain ViT or a CNN"
+    )
 
 
 def _embedded(name: str, size: int) -> tuple[nn.Module, str, str]:
@@ -202,18 +221,19 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Modul
             + (f" (similar: {near})" if near else "")
         )
     options: dict = {"num_classes": 0}
-    if _is_vit(architecture):
-        options["img_size"] = size // 16 * _patch_size(architecture)
+    patch = re.search(r"patch(\d+)", architecture)
+    if patch:
+        options["img_size"] = size // 16 * int(patch[1])
         if not architecture.startswith("beit"):  # BEiT's relative positions are tied to one size
             options["dynamic_img_size"] = True
     if weights == UNTRAINED:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
-            model = timm.create_model(tag, pretrained=False, **options)
+            model = _create(tag, options)
         return model, UNTRAINED, weight_files.state_digest(model.state_dict())
     if weights is not None:
         path = weight_files.local_file(weights)
-        model = timm.create_model(tag, pretrained=False, **options)
+        model = _create(tag, options)
         weight_files.load_into(model, path, tag)
         return model, path.name, weight_files.sha256(path)
     ways_out = (
@@ -224,12 +244,11 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Modul
     return model, "hub", weight_files.state_digest(model.state_dict())
 
 
-def _is_vit(architecture: str) -> bool:
-    return architecture.startswith(("vit_", "deit_", "deit3_", "beit", "eva"))
-
-
-def _patch_size(architecture: str) -> int:
-    return int(architecture.split("patch")[1].split("_")[0])
+def _create(tag: str, options: dict) -> nn.Module:
+    try:
+        return timm.create_model(tag, pretrained=False, **options)
+    except Exception as error:
+        raise _cannot_tap(tag, error) from None
 
 
 def _statistics(model: nn.Module) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,6 @@ import importlib.util
 import logging
 import re
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ UNTRAINED = "untrained"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "model.pth")
 
 
-@cache
 def sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -155,6 +153,8 @@ def load_state(path: Path) -> dict[str, Tensor]:
     for key in ("state_dict", "model", "teacher"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
+    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+        raise NfadError(f"{path} cannot be read as weights: it does not hold named tensors")
     return state
 
 
@@ -201,4 +201,4 @@ def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> nn.Module:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]

@@ -96,7 +96,6 @@ def test_entries_do_not_favour_a_place_in_the_image():
     assert int((counts - 50).abs().max()) < 6 * (200 * 0.25 * 0.75) ** 0.5
 
 
-@pytest.mark.xfail(strict=True, reason="every similarity is −∞ then, and argmax hands out the image's own first entry")
 def test_an_image_that_owns_the_whole_bank_is_not_handed_its_own_tokens():
     query = unit(random(1, 3, 4, seed=0))
     bank = Nearest(query[0], torch.zeros(3, dtype=torch.int64))
