@@ -23,7 +23,8 @@ def demonstrate(folder: Path, preset: str = "embedded", progress: Progress | Non
     report = progress or (lambda stage, done, total: None)
     root = write_demo(folder / "set", progress=lambda done, total: report("rendering parts", done, total))
     train, test = read_demo(root)
-    config = Config.preset(preset, false_alarm_rate=0.05)
+    # The parts lie before backgrounds that change, which is what `foreground` is for.
+    config = Config.preset(preset, false_alarm_rate=0.05, foreground=True)
     detector = Detector.fit([sample.path for sample in train], config, progress=progress)
     detector.save(folder / "demo.nfad")
     judged: list[tuple[Sample, Prediction]] = []
