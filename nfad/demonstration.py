@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nfad.config import Config
-from nfad.data.demo import read_demo, write_demo
+from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.detector import Detector
 from nfad.evaluation.evaluate import EVERYWHERE, evaluate
 from nfad.inspection import model_facts, photo_of, picture_scale
@@ -23,6 +23,7 @@ def demonstrate(folder: Path, preset: str = "embedded", progress: Progress | Non
     report = progress or (lambda stage, done, total: None)
     root = write_demo(folder / "set", progress=lambda done, total: report("rendering parts", done, total))
     train, test = read_demo(root)
+    test = sorted(test, key=lambda sample: DOMAINS.index(sample.domain))
     # The parts lie before backgrounds that change, which is what `foreground` is for.
     config = Config.preset(preset, false_alarm_rate=0.05, foreground=True)
     detector = Detector.fit([sample.path for sample in train], config, progress=progress)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,22 +18,15 @@ from torch import Tensor
 
 from nfad.config import Config
 from nfad.errors import NfadError
+from nfad.fitting import READ_OUTS, Inputs, Skip, build_scorer, map_statistics, normal_moments, readable, split
 from nfad.nuisance import estimate_operator, intervention_moments
-from nfad.operator import MomentFitter, Moments
 from nfad.records import Geometry, Prediction
-from nfad.reference.linear import Linear
-from nfad.reference.nearest import Nearest, choose_entries
-from nfad.scoring import VIEWS, FilterThenFit, FitThenFilter, Operator, Scorer, calibrate
+from nfad.scoring import Scorer, calibrate
 from nfad.threshold import Threshold, p_value
 from nfad.tokens import Progress, TokenStore
-from nfad.training import train_student
 from nfad.vision.images import ImageLike, load_image, to_view
 from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.teacher import Teacher, load_teacher
-
-READ_OUTS = ("control", "detection", "localization")
-Skip = Callable[[ImageLike, str], None]
-Inputs = tuple[list[Tensor], Tensor | None, Tensor | None, Tensor | None]  # tokens, views, own index, prior
 
 
 @dataclass(frozen=True)
@@ -78,16 +71,16 @@ class Detector:
         loaded for this config, to share it among many fits.
         """
         config = config or Config()
-        images = _readable(images, skip, progress)
-        held, fit = _split(len(images), config)
+        images = readable(images, skip, progress)
+        held, fit = split(len(images), config)
         if teacher is None:
             teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as directory:
             store = TokenStore(teacher, images, config.size, config.resize, config.batch, Path(directory))
-            normal = _moments(store, teacher, fit, progress)
+            normal = normal_moments(store, teacher, fit, progress)
             moved = intervention_moments(store, teacher, config, fit, progress)
             operator = estimate_operator(config, normal, moved)
-            scorer = _build_scorer(config, operator, normal, store, teacher, fit, progress, workdir)
+            scorer = build_scorer(config, operator, normal, store, teacher, fit, progress, workdir)
 
             def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
                 for chosen in indices.split(config.batch):
@@ -98,7 +91,7 @@ class Detector:
             if progress:
                 progress("calibrating", 0, len(images))
             scorer = calibrate(scorer, lambda: batches(fit, True))
-            normal_maps = _map_statistics(config, scorer, batches(fit, True))
+            normal_maps = map_statistics(config, scorer, batches(fit, True))
             detector = cls(config, teacher, scorer, normal_maps, Threshold((), ()), len(fit))
             judged = [detector._from_tokens(*inputs) for inputs in batches(held, False)]
             if progress:
@@ -212,115 +205,3 @@ class Detector:
                 geometry=geometry,
                 source=name,
             )
-
-
-def _readable(images: Sequence[ImageLike], skip: Skip | None, progress: Progress | None) -> list[ImageLike]:
-    """Every image is opened once before the long work begins: a bad one shows up now, not in an hour."""
-    good: list[ImageLike] = []
-    images = list(images)
-    for index, image in enumerate(images):
-        try:
-            load_image(image)
-            good.append(image)
-        except NfadError as error:
-            if skip is None:
-                raise
-            skip(image, str(error))
-        if progress and (index % 16 == 15 or index + 1 == len(images)):
-            progress("checking images", index + 1, len(images))
-    if len(good) < 8:
-        raise NfadError(f"a fit needs at least 8 readable normal images; got {len(good)}")
-    return good
-
-
-def _split(count: int, config: Config) -> tuple[Tensor, Tensor]:
-    """Held-out and fitted images, at random by the seed."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(config.seed))
-    held = min(max(1, round(config.holdout * count)), count - 4)
-    return order[:held].sort().values, order[held:].sort().values
-
-
-def _moments(store: TokenStore, teacher: Teacher, fit: Tensor, progress: Progress | None) -> list[Moments]:
-    fitters = [MomentFitter() for _ in teacher.channels]
-    for indices, tokens, _ in store.fill(progress):
-        chosen = torch.isin(indices, fit)
-        if chosen.any():
-            for fitter, block in zip(fitters, tokens, strict=True):
-                fitter.update(block[chosen])
-    return [fitter.freeze() for fitter in fitters]
-
-
-def _build_scorer(
-    config: Config,
-    operator: Operator,
-    normal: list[Moments],
-    store: TokenStore,
-    teacher: Teacher,
-    fit: Tensor,
-    progress: Progress | None,
-    workdir: Path | None,
-) -> Scorer:
-    """The one place where a reference and an order are put together."""
-    if config.reference == "student":
-
-        def batch_of(positions: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-            tokens, prior = store.read(fit[positions])
-            return store.views(fit[positions]), tokens, prior
-
-        def report(epoch: int, epochs: int, loss: float) -> None:
-            if progress:
-                progress(f"training the student (loss {loss:.4f})", epoch, epochs)
-
-        checkpoint = workdir / "student.safetensors" if workdir else None
-        student = train_student(
-            config, teacher.channels, len(fit), batch_of, checkpoint=checkpoint, progress=report, grid=teacher.grid
-        )
-        return FitThenFilter(operator, student, gate_by=config.gate)
-    if config.reference == "nearest":
-        banks = _banks(config, store, teacher, fit)
-        if config.order == "fit-then-filter":
-            return FitThenFilter(operator, banks, gate_by=config.gate)
-        references = {
-            view: tuple(Nearest.filtered(bank, operator.removed(view, index)) for index, bank in enumerate(banks))
-            for view in VIEWS
-        }
-        return FilterThenFit(operator, references, gate_by=config.gate, common_mode=config.common_mode)
-    if config.order == "fit-then-filter":
-        linear = tuple(Linear.fit(moments, config.variance) for moments in normal)
-        return FitThenFilter(operator, linear, gate_by=config.gate)
-    references = {
-        view: tuple(
-            Linear.fit(moments, config.variance, operator.removed(view, index)) for index, moments in enumerate(normal)
-        )
-        for view in VIEWS
-    }
-    return FilterThenFit(operator, references, gate_by=config.gate, common_mode=config.common_mode)
-
-
-def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> tuple[Nearest, ...]:
-    entries = choose_entries(len(fit), teacher.grid**2, config.bank, config.seed)
-    owner = fit[entries[:, 0]]
-    rows: list[list[Tensor]] = [[] for _ in teacher.channels]
-    for chosen in fit.split(config.batch):
-        tokens, _ = store.read(chosen)
-        for position, image in enumerate(chosen.tolist()):
-            picked = entries[owner == image, 1]
-            for block, t in enumerate(tokens):
-                rows[block].append(t[position, picked])
-    return tuple(Nearest(torch.cat(block), owner) for block in rows)
-
-
-def _map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) -> dict[str, tuple[float, float]]:
-    """Scalar mean and spread over all pixels of each read-out's training maps."""
-    sums = {name: np.zeros(3) for name in READ_OUTS}
-    with torch.inference_mode():
-        for inputs in batches:
-            out = scorer(*inputs)
-            for name in READ_OUTS:
-                maps = pixel_maps(getattr(out, name), config.size, config.sigma).double()
-                sums[name] += np.array([maps.numel(), maps.sum(), maps.square().sum()])
-    statistics = {}
-    for name, (count, total, squares) in sums.items():
-        mean = total / count
-        statistics[name] = (float(mean), float(max(np.sqrt(max(squares / count - mean**2, 0)), 1e-12)))
-    return statistics

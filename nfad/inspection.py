@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -69,7 +68,7 @@ def photo_of(path: str | Path) -> np.ndarray:
 
 def picture_scale(detector: Detector) -> float:
     """The z-score at which a heatmap is at its fullest: twice the threshold, so that a borderline part is half lit."""
-    return max(6.0, 2 * detector.threshold)
+    return round(max(6.0, 2 * detector.threshold), 1)
 
 
 def model_facts(detector: Detector) -> list[tuple[str, str]]:
@@ -153,8 +152,3 @@ def inspect(
         for source, reason in summary.failed[reported:]:
             page.add_failure(source, reason)
     return summary
-
-
-def one_in(p_value: float) -> str:
-    """A p-value as people say it."""
-    return f"1 in {math.floor(1 / p_value)}" if p_value > 0 else "none"

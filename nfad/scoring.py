@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from nfad.operator import ReadOut, discrepancy, gate, participation_ratio, read_out
 from nfad.operator.gate import magnitude
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest
 from nfad.reference.student import Student
-from nfad.vision.prior import FOREGROUND
+from nfad.vision.prior import foreground_tokens
 
 Tokens = Sequence[Float[Tensor, "image token _"]]
 VIEWS = ("control", "detection", "global")
@@ -63,13 +62,8 @@ def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor
 def on_foreground(
     token_map: Float[Tensor, "image token"], prior: Float[Tensor, "image token"]
 ) -> Float[Tensor, "image token"]:
-    """Only the part counts: background tokens take the median of the image's foreground.
-
-    The foreground is the prior at 0.5 and above, grown by one token so that a defect on the part's edge is seen.
-    """
-    grid = round(prior.shape[1] ** 0.5)
-    part = (prior >= FOREGROUND).float().reshape(-1, 1, grid, grid)
-    part = F.max_pool2d(part, 3, stride=1, padding=1).flatten(1) > 0
+    """Only the part counts: background tokens take the median of the image's foreground."""
+    part = foreground_tokens(prior)
     median = token_map.masked_fill(~part, torch.nan).nanmedian(dim=1, keepdim=True).values
     return torch.where(part, token_map, median)
 
