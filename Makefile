@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test slow lint clean
+.PHONY: demo test slow docs clean
 demo: $(STAMP)
 	$(VENV)/bin/nfad demo --out demo
 
@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --editable '.[test]'
 	touch $@
+
+docs: $(STAMP)
+	$(PY) -m typer nfad.cli utils docs --name nfad --output docs/cli.md
 
 clean:
 	rm -rf $(VENV) demo

@@ -147,8 +147,9 @@ class FilterThenFit:
         spread = participation_ratio(control)
         strength = gate(magnitude(control) if self.gate_by == "magnitude" else spread, self.calibration.tau)
         (level_c, level_g), (spread_c, spread_g) = self.calibration.level, self.calibration.spread
-        diffuse = without_common_mode(maps["global"]) if self.common_mode else maps["global"] - level_g
-        localization = (1 - strength[:, None]) * (control - level_c) / spread_c + strength[:, None] * diffuse / spread_g
+        plain = self.centred(control, level_c) / spread_c
+        diffuse = self.centred(maps["global"], level_g) / spread_g
+        localization = (1 - strength[:, None]) * plain + strength[:, None] * diffuse
         whole = energy.clamp(min=1e-12)
         return ReadOut(
             control=control,
@@ -159,6 +160,10 @@ class FilterThenFit:
             nuisance_fraction=(inside / whole).clamp(0, 1),
             nuisance_by_family={family: (value / whole).clamp(0, 1) for family, value in nuisance.items()},
         )
+
+    def centred(self, token_map: Float[Tensor, "image token"], level: float) -> Float[Tensor, "image token"]:
+        """About the image's own median, or about the normals' level."""
+        return without_common_mode(token_map) if self.common_mode else token_map - level
 
 
 Scorer = FitThenFilter | FilterThenFit
@@ -178,7 +183,8 @@ def calibrate(scorer: Scorer, batches: Callable[[], object]) -> Scorer:
     for inputs in batches():
         out = probe(*inputs)
         statistics.append(magnitude(out.control) if scorer.gate_by == "magnitude" else out.participation)
-        for row, values in enumerate((out.control, out.localization)):
+        control = scorer.centred(out.control, 0.0) if isinstance(scorer, FilterThenFit) else out.control
+        for row, values in enumerate((control, out.localization)):
             sums[row] += torch.stack([values.double().sum(), values.double().square().sum()])
         count += out.control.numel()
     mean = sums[:, 0] / count

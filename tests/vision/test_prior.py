@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.vision.prior import foreground_prior
+from nfad.vision.prior import foreground_prior, foreground_tokens
 
 
 def random(*shape, seed):
@@ -47,3 +47,13 @@ def test_tokens_like_the_summary_are_foreground_and_opposite_ones_are_not():
 def test_an_image_without_contrast_has_no_foreground_and_no_nan():
     patches = torch.ones(1, 4, 3)
     assert torch.equal(foreground_prior([patches], [torch.ones(1, 3)]), torch.zeros(1, 4))
+
+
+def test_the_part_is_found_on_a_busy_ground_where_one_half_fails():
+    generator = torch.Generator().manual_seed(0)
+    prior = 0.45 + 0.2 * torch.rand(1, 16, 16, generator=generator)  # a cutting mat: many tokens above one half
+    prior[:, 4:12, 4:12] = 0.75 + 0.2 * torch.rand(1, 8, 8, generator=generator)
+    part = foreground_tokens(prior.flatten(1)).reshape(16, 16)
+    assert part[5:11, 5:11].all()
+    assert not part[:3].any() and not part[13:].any() and not part[:, :3].any() and not part[:, 13:].any()
+    assert (prior >= 0.5).float().mean() > 0.5  # and the fixed threshold takes most of the image

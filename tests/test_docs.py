@@ -1,0 +1,46 @@
+"""The documents are under test: every command and option is in docs/cli.md, and README's Python runs."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from parts import part, tiny
+
+from nfad.cli import app
+
+ROOT = Path(__file__).parents[1]
+
+
+def commands():
+    group = typer.main.get_command(app)
+    return [(name, command) for name, command in group.commands.items()]
+
+
+@pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_command_and_option_is_documented(name, command):
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = text.split(f"## `nfad {name}`")[1].split("\n## ")[0]
+    for parameter in command.params:
+        wanted = parameter.opts[-1] if parameter.opts[-1].startswith("-") else parameter.name
+        assert wanted in section, f"docs/cli.md: nfad {name} lacks {wanted}; run `make docs`"
+
+
+def test_the_readme_names_the_two_commands_and_real_files():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text and "make test" in text
+    for target in re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`((?:docs|benchmarks)/[\w./]+)`", text):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.S)
+    monkeypatch.chdir(tmp_path)
+    from PIL import Image
+
+    Image.fromarray(part(1)).save("part.png")
+    block = block.replace('Config.preset("embedded")', "small")
+    exec(block, {"small": tiny(), "paths_or_arrays": [part(i) for i in range(12)], "np": np})
+    assert Path("part.nfad").is_file()
