@@ -49,6 +49,8 @@ def save(detector: Detector, path: Path) -> Path:
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The checked contents of a model file."""
+    if path.is_dir():
+        raise NfadError(f"{path} is a folder; name a model file written by `nfad fit`")
     if not path.is_file():
         raise NfadError(f"{path} does not exist; name a model file written by `nfad fit`")
     try:

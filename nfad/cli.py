@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
 from rich.table import Table
 
 from nfad.errors import NfadError
+from nfad.terminal import err, out, progress_bars, reporter, settings
 
 app = typer.Typer(
     help="Fit on a folder of good parts, judge the next one, and survive a new lamp.",
@@ -23,7 +21,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-out, err = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 Rate = Annotated[
@@ -77,24 +74,32 @@ def fit(
     No defect images, no labels, no images from the shifted line are needed. About a minute for 200 images on two
     cores with the default preset. An interrupted student training resumes when the same command is run again.
     """
+    if model.is_dir():
+        raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
     from nfad.config import Config
     from nfad.detector import Detector
     from nfad.vision.images import find_images
+    from nfad.writing import scratch_beside
 
     changes = {"teacher": teacher, "weights": weights, "reference": reference, "size": size, "holdout": holdout}
     changes |= {"seed": seed, "false_alarm_rate": false_alarm_rate, "foreground": foreground or None}
-    config = Config.preset(preset, **{k: v for k, v in changes.items() if v is not None}, **_settings(setting or []))
+    if reference == "student":  # it is trained on raw tokens
+        changes["order"] = "fit-then-filter"
+    changes = {name: value for name, value in changes.items() if value is not None} | settings(setting or [])
+    config = Config.preset(preset, **changes)
     images = list(find_images(folder))
     if not images:
         raise NfadError(f"{folder} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
+    model.parent.mkdir(parents=True, exist_ok=True)
+    scratch_beside(model).close()  # a place that cannot be written to is told of now, not after the fit
     failed: list[str] = []
     workdir = model.with_name(model.name + ".work") if config.reference == "student" else None
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)
-    with _progress(not as_json) as progress:
-        detector = Detector.fit(images, config, progress=progress, skip=_skip(failed), workdir=workdir)
+    with progress_bars(not as_json) as progress:
+        detector = Detector.fit(images, config, progress=progress, skip=reporter(failed), workdir=workdir)
     detector.save(model)
     if workdir:
         for file in workdir.iterdir():
@@ -135,7 +140,7 @@ def predict(
     could not be read; 2: nothing could be done.
     """
     from nfad.detector import Detector
-    from nfad.inspection import as_row, inspect
+    from nfad.inspection import as_row, expand, inspect
 
     detector = Detector.load(model, weights)
     if false_alarm_rate is not None:
@@ -154,11 +159,15 @@ def predict(
             colour = "red" if prediction.is_anomalous else "green"
             out.print(
                 f"[{colour}]{row['verdict']:>9}[/]  {prediction.score:7.2f} / {prediction.threshold:.2f}  ",
-                row["image"], f" [dim]{row['explanation']}[/]", sep="", soft_wrap=True, highlight=False,
+                escape(row["image"].replace("\n", "\\n")), f" [dim]{row['explanation']}[/]",
+                sep="", soft_wrap=True, highlight=False,
             )  # fmt: skip
 
     failed: list[str] = []
-    skip = _skip(failed)
+    skip = reporter(failed)
+    if not any(True for _ in expand(images)):
+        places = ", ".join(map(str, images))
+        raise NfadError(f"there are no images in {places}; give PNG, JPEG, TIFF, BMP or WebP files")
     summary = inspect(detector, images, out_dir, overlays=overlays, on_result=show, on_failure=skip)
     if summary.judged == 0:
         raise NfadError(f"no image could be judged among {', '.join(map(str, images))}")
@@ -183,7 +192,8 @@ def info(
 
     header, tensors = read_header(model)
     held = Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()})
-    rates = {f"{rate:g}": held.at(rate)[0] for rate in (0.001, 0.01, 0.02, 0.05, 0.1) if rate >= held.smallest_rate}
+    rate = held.supported(header["config"]["false_alarm_rate"])
+    rates = {f"{r:g}": held.at(r)[0] for r in (0.001, 0.01, 0.02, 0.05, 0.1) if r >= held.smallest_rate}
     facts = {
         "model": str(model),
         "bytes": model.stat().st_size,
@@ -192,6 +202,8 @@ def info(
         "config": header["config"],
         "fitted_on": header["fitted_on"],
         "held_out": len(held.detection),
+        "false_alarm_rate": rate,
+        "threshold": held.at(rate)[0],
         "smallest_false_alarm_rate": held.smallest_rate,
         "threshold_by_rate": rates,
         "nuisance_columns": [tensors[k].shape[1] for k in sorted(tensors) if k.endswith(".basis")],
@@ -204,16 +216,18 @@ def info(
     table.add_row("weights", f"{header['teacher']['weights']}, SHA-256 {header['teacher']['sha256'][:16]}…")
     config = header["config"]
     table.add_row("reference", f"{config['reference']}, {config['order']}")
-    table.add_row("interventions", f"{config['interventions']}, rank {config['rank']}")
+    ranks = ", ".join(f"{family} {value:g}" for family, value in config["rank"].items())
+    table.add_row("interventions", f"{config['interventions']}; rank (below 1: share of channels) {ranks}")
     table.add_row("columns removed", " ".join(map(str, facts["nuisance_columns"])) + " (one number a block)")
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
     table.add_row("normals", f"{header['fitted_on']} fitted, {len(held.detection)} held out")
+    table.add_row("in use", f"threshold {facts['threshold']:.3f} at a false-alarm rate of {rate:.2%}")
     table.add_row("smallest false-alarm rate", f"{held.smallest_rate:.2%}")
-    for rate, threshold in rates.items():
-        table.add_row(f"threshold at {float(rate):.1%}", f"{threshold:.3f}")
-    table.add_row("size", f"{facts['bytes'] / 1e6:.1f} MB (teacher weights not included)")
+    for other, threshold in rates.items():
+        table.add_row(f"threshold at {float(other):.1%}", f"{threshold:.3f}")
+    table.add_row("file", f"{facts['bytes'] / 1000:.0f} kB (teacher weights not included)")
     out.print(table)
 
 
@@ -231,7 +245,7 @@ def demo(
     """
     from nfad.demonstration import demonstrate
 
-    with _progress(not as_json) as progress:
+    with progress_bars(not as_json) as progress:
         rows, page = demonstrate(folder, preset, progress)
     if as_json:
         print(json.dumps({"page": str(page), "rows": rows}))
@@ -266,48 +280,11 @@ def main() -> None:
     try:
         app()
     except NfadError as error:
-        err.print(f"[red]nfad:[/] {error}", soft_wrap=True, highlight=False)
+        err.print(f"[red]nfad:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(130)
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    settings = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator:
-            raise NfadError(f"--set takes name=value; got {pair!r}")
-        try:
-            settings[name] = json.loads(value)
-        except json.JSONDecodeError:
-            settings[name] = value  # a bare word
-    return settings
-
-
-def _skip(failed: list[str]) -> Callable[[object, str], None]:
-    def skip(image: object, reason: str) -> None:
-        failed.append(str(image))
-        err.print("[yellow]skipped:[/] ", reason, sep="", soft_wrap=True, highlight=False, markup=True)
-
-    return skip
-
-
-@contextmanager
-def _progress(visible: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar a stage, on stderr, gone when done."""
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not visible) as bars:
-        tasks: dict[str, Any] = {}
-
-        def report(stage: str, done: int, total: int) -> None:
-            key = stage.split(" (")[0]
-            if key not in tasks:
-                tasks[key] = bars.add_task(stage, total=total)
-            bars.update(tasks[key], completed=done, total=total, description=stage)
-
-        yield report
 
 
 def _facts(model: Path, detector: Any) -> dict[str, Any]:

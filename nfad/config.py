@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +57,8 @@ class Config:
     seed: int = 54
 
     def __post_init__(self) -> None:
+        for field_ in dataclasses.fields(self):
+            _check_type(field_.name, str(field_.type), getattr(self, field_.name))
         _one_of("reference", self.reference, REFERENCES)
         _one_of("order", self.order, ORDERS)
         _one_of("basis", self.basis, BASES)
@@ -66,9 +69,12 @@ class Config:
         _within("holdout", self.holdout, 0, 1)
         _within("false_alarm_rate", self.false_alarm_rate, 0, 1)
         _within("mask", self.mask, -1e-9, 1)
-        for name in ("size", "bank", "epochs", "batch"):
-            if getattr(self, name) < 1:
-                raise NfadError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("size", "bank", "epochs", "batch", "pairs", "displacements", "basis_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise NfadError(f"{name} must be at least 1; got {value}")
+        if self.sigma < 0:
+            raise NfadError(f"sigma must not be negative; got {self.sigma:g}")
         if self.size % 16:
             raise NfadError(f"size must be a multiple of 16; got {self.size}")
         if self.resize is not None and self.resize < self.size:
@@ -97,6 +103,36 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def _check_type(name: str, kind: str, value: Any) -> None:
+    """A setting may come from a command line or a file: its type is checked before anything is computed."""
+    if value is None and kind.endswith("| None"):
+        return
+    kind = kind.removesuffix(" | None")
+
+    def is_number(item: Any) -> bool:
+        return isinstance(item, (int, float)) and not isinstance(item, bool) and math.isfinite(item)
+
+    def is_whole(item: Any) -> bool:
+        return isinstance(item, int) and not isinstance(item, bool)
+
+    fits, rule = {
+        "int": (is_whole(value), "a whole number"),
+        "float": (is_number(value), "a number"),
+        "bool": (isinstance(value, bool), "true or false"),
+        "str": (isinstance(value, str), "a word"),
+        "tuple[int, ...]": (
+            isinstance(value, (list, tuple)) and all(is_whole(item) for item in value),
+            "a list of whole numbers, e.g. [2, 4]",
+        ),
+        "Mapping[str, int | float]": (
+            isinstance(value, Mapping) and all(is_number(item) and item >= 0 for item in value.values()),
+            'a number for each family, e.g. {"photometric": 16}',
+        ),
+    }[kind]
+    if not fits:
+        raise NfadError(f"{name} must be {rule}; got {value!r}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ from nfad.records import Geometry, Prediction
 from nfad.scoring import Scorer, calibrate
 from nfad.threshold import Threshold, p_value
 from nfad.tokens import Progress, TokenStore
-from nfad.vision.images import ImageLike, load_image, to_view
+from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.teacher import Teacher, load_teacher
 
@@ -130,7 +130,7 @@ class Detector:
         geometries: list[Geometry] = []
         for image in images:
             try:
-                view, geometry = to_view(load_image(image), self.config.size, self.config.resize)
+                view, geometry = to_view(load_part(image), self.config.size, self.config.resize)
             except NfadError as error:
                 if skip is None:
                     raise

@@ -17,7 +17,7 @@ from nfad.reference.nearest import Nearest, choose_entries
 from nfad.scoring import VIEWS, FilterThenFit, FitThenFilter, Operator, Scorer
 from nfad.tokens import Progress, TokenStore
 from nfad.training import train_student
-from nfad.vision.images import ImageLike, load_image
+from nfad.vision.images import ImageLike, load_part
 from nfad.vision.maps import pixel_maps
 from nfad.vision.teacher import Teacher
 
@@ -32,7 +32,7 @@ def readable(images: Sequence[ImageLike], skip: Skip | None, progress: Progress 
     images = list(images)
     for index, image in enumerate(images):
         try:
-            load_image(image)
+            load_part(image)
             good.append(image)
         except NfadError as error:
             if skip is None:

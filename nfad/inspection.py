@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,16 @@ def as_row(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def expand(inputs: Iterable[Path]) -> Iterable[tuple[Path, Path]]:
-    """Folders are walked, files are taken as they are: (image, its name in the output)."""
-    for given in inputs:
+def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
+    """Folders are walked, files are taken as they are: (image, its name in the output), no two names alike."""
+    taken: Counter[str] = Counter()
+    for given in dict.fromkeys(inputs):
+        label = given.resolve().name
+        taken[label] += 1
+        if taken[label] > 1:
+            label = f"{given.resolve().stem}-{taken[label]}{given.suffix}"
         for path in find_images(given):
-            yield path, Path(given.name) if given.is_file() else path.relative_to(given)
+            yield path, Path(label) if given.is_file() else label / path.relative_to(given)
 
 
 def photo_of(path: str | Path) -> np.ndarray:
@@ -93,19 +98,25 @@ def inspect(
 ) -> Summary:
     """Judge every image; with `out`, write results.csv, results.jsonl, overlays/ and index.html there."""
     summary = Summary()
-    names: dict[str, Path] = {}
+    underway: deque[tuple[str, Path]] = deque()  # read ahead by a batch, judged in the same order
 
-    def stream() -> Iterable[Path]:
+    def stream() -> Iterator[Path]:
         for path, name in expand(inputs):
-            names[str(path)] = name
+            underway.append((str(path), name))
             yield path
+
+    def name_of(source: str) -> Path:
+        while True:  # what comes before it could not be read
+            path, name = underway.popleft()
+            if path == source:
+                return name
 
     def skip(image: object, reason: str) -> None:
         summary.failed.append((str(image), reason))
         if on_failure:
             on_failure(str(image), reason)
 
-    def judged() -> Iterable[Prediction]:
+    def judged() -> Iterator[Prediction]:
         for prediction in detector.predict_stream(stream(), skip):
             summary.judged += 1
             summary.anomalous += prediction.is_anomalous
@@ -123,7 +134,6 @@ def inspect(
     except OSError as error:
         raise NfadError(f"cannot make the folder {out}: {error.strerror}") from None
     high = picture_scale(detector)
-    taken: Counter[str] = Counter()
     with (
         (out / "results.csv").open("w", newline="", encoding="utf-8") as table,
         (out / "results.jsonl").open("w", encoding="utf-8") as lines,
@@ -132,6 +142,16 @@ def inspect(
         writer = csv.DictWriter(table, COLUMNS)
         writer.writeheader()
         reported = 0
+
+        def report_failures() -> None:
+            nonlocal reported
+            for source, reason in summary.failed[reported:]:
+                page.add_failure(source, reason)
+                row = {"image": source, "verdict": "unreadable", "explanation": reason}
+                writer.writerow(row)
+                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+            reported = len(summary.failed)
+
         for prediction in judged():
             row = as_row(prediction)
             writer.writerow(row)
@@ -140,15 +160,10 @@ def inspect(
             photo = photo_of(prediction.source)
             page.add(photo, prediction)
             if overlays:
-                name = names.pop(prediction.source)
-                taken[str(name)] += 1
-                count = taken[str(name)]
-                target = out / "overlays" / name.with_name(name.name + (f".{count}" if count > 1 else "") + ".png")
+                name = name_of(prediction.source)
+                target = out / "overlays" / name.with_name(name.name + ".png")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(photo, prediction, high), target)
-            for source, reason in summary.failed[reported:]:
-                page.add_failure(source, reason)
-            reported = len(summary.failed)
-        for source, reason in summary.failed[reported:]:
-            page.add_failure(source, reason)
+            report_failures()
+        report_failures()
     return summary

@@ -43,6 +43,12 @@ def intervention_moments(
     meets many images.
     """
     families = families_of(config)
+    for family in families:
+        for channels in teacher.channels:
+            try:
+                columns_for(config.rank, family, channels)
+            except ValueError as error:
+                raise NfadError(f"{error}; lower it: --set rank") from None
     per_transform = len(fit) if config.pairs is None else min(config.pairs, len(fit))
     total = per_transform * sum(len(transforms) for transforms in families.values())
     generator = torch.Generator().manual_seed(config.seed)

@@ -125,7 +125,7 @@ def _odds(p_value: float) -> str:
     if p_value >= 0.4:  # "1 in 1" would say nothing
         return f"<p>{p_value:.0%} of normal parts score at least this high</p>"
     if p_value > 0:
-        return f"<p>1 in {float(f'{1 / p_value:.2g}'):,.0f} normal parts scores this high</p>"
+        return f"<p>at most 1 in {float(f'{1 / p_value:.2g}'):,.0f} normal parts scores this high</p>"
     return "<p>No normal part is expected to score this high</p>"
 
 

@@ -163,7 +163,7 @@ def compared(score: float, threshold: float) -> str:
     """A score beside its threshold, both to two places."""
     if np.isnan(score) or np.isnan(threshold):
         return "not measured"
-    return f"{score:.2f} {'>' if score > threshold else '≤'} {threshold:.2f}"
+    return f"{score:.2f} {'>' if score > threshold else '<='} {threshold:.2f}"
 
 
 def _with_captions(panels: list[tuple[str, np.ndarray]], prediction: Prediction, high: float) -> np.ndarray:

@@ -85,7 +85,8 @@ class Prediction:
         share = f"{self.nuisance_fraction:.0%} of the deviation is acquisition-like"
         if self.nuisance_by_family:
             family = max(self.nuisance_by_family, key=self.nuisance_by_family.__getitem__)
-            share += f", mostly {FAMILY_WORDS.get(family, family)}"
+            mostly = "mostly " if len(self.nuisance_by_family) > 1 else ""
+            share += f", {mostly}{FAMILY_WORDS.get(family, family)}"
         if self.is_anomalous and self.control_is_anomalous:
             return f"Anomalous, with and without the filter; {share}."
         if self.is_anomalous:

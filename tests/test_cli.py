@@ -85,12 +85,24 @@ def test_predict_writes_everything_and_skips_a_bad_image(model, tmp_path):
     assert "skipped" in done.stderr and "2 judged" in done.stdout
     with (out / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 and {row["verdict"] for row in rows} <= {"normal", "anomalous"}
+    assert len(rows) == 3 and [row["verdict"] for row in rows].count("unreadable") == 1
     lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert len(lines) == 3
     assert set(lines[0]["nuisance_by_family"]) == {"photometric", "background", "sensor"}
-    assert (out / "overlays" / "one.png.png").is_file() and (out / "overlays" / "a" / "one.png.png").is_file()
+    assert (out / "overlays/new/one.png.png").is_file() and (out / "overlays/new/a/one.png.png").is_file()
     page = (out / "index.html").read_text()
     assert "bad &lt;script&gt;.png" in page and "bad <script>" not in page
+
+
+def test_the_same_image_by_two_ways_and_the_same_name_twice(model, tmp_path):
+    for index, place in enumerate(("a", "b")):
+        (tmp_path / place / "x").mkdir(parents=True)
+        Image.fromarray(part(index)).save(tmp_path / place / "x" / "one.png")
+    inputs = [tmp_path / "a/x", tmp_path / "a/x", tmp_path / "b/x", tmp_path / "a/x/one.png", tmp_path / "b/x/one.png"]
+    done = nfad("predict", model, *inputs, "--out", tmp_path / "out")
+    assert "4 judged" in done.stdout
+    pictures = sorted(str(p.relative_to(tmp_path / "out/overlays")) for p in (tmp_path / "out").rglob("*.png"))
+    assert pictures == ["one-2.png.png", "one.png.png", "x-2/one.png.png", "x/one.png.png"]
 
 
 def test_predict_prints_json_lines_at_another_rate(model, folder):
@@ -114,7 +126,18 @@ def test_info_says_what_a_model_is(model):
         (("fit", "GOOD", "-o", "x.nfad", "--set", "sigma"), "--set takes name=value"),
         (("fit", "GOOD", "-o", "x.nfad", "--teacher", "resnet9000"), "nor a timm model"),
         (("predict", "absent.nfad", "GOOD"), "absent.nfad does not exist"),
-        (("predict", "MODEL", "EMPTY"), "no image could be judged"),
+        (("predict", "MODEL", "EMPTY"), "there are no images in"),
+        (("fit", "GOOD", "-o", "EMPTY"), "is a folder"),
+        (
+            ("fit", "GOOD", "-o", "x.nfad", "--size", "64", "--set", "size=abc"),
+            "size must be a whole number; got 'abc'",
+        ),
+        (("fit", "GOOD", "-o", "x.nfad", "--set", "blocks=5"), "blocks must be a list of whole numbers"),
+        (("fit", "GOOD", "-o", "x.nfad", "--set", "rank=7"), "rank must be a number for each family"),
+        (("fit", "GOOD", "-o", "x.nfad", "--set", "sigma=-1"), "sigma must not be negative"),
+        (("fit", "GOOD", "-o", "x.nfad", "--set", "pairs=0"), "pairs must be at least 1"),
+        (("fit", "GOOD", "-o", "x.nfad", *TINY, "--set", 'rank={"photometric": 5000}'), "must lie in 0..192"),
+        (("fit", "GOOD", "-o", "x.nfad", "--teacher", "dinov3"), "could not be fetched from the hub"),
         (("predict", "MODEL", "GOOD", "--false-alarm-rate", "2"), "between 0 and 1"),
         (("info", "GOOD/00.png"), "not a whole nfad model"),
     ],

@@ -169,7 +169,7 @@ def test_an_image_says_what_speaks_for_its_verdict(tmp_path, photo, anomalous, c
         "</span> Anomalous",
         "7.50 &gt; 4.00",
         "8.00 &gt; 4.50",
-        "1 in 1,200 normal parts scores this high",
+        "at most 1 in 1,200 normal parts scores this high",
         "20% illumination-like",
         "70% not acquisition-like",
         "Gate 0.62",

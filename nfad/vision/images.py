@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from nfad.errors import NfadError
 from nfad.records import Geometry
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+SUFFIXES = frozenset({".gif", ".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 MAX_PIXELS = 100_000_000  # a decompression bomb is refused from its header, before a pixel is decoded
+MIN_SIDE = 16  # a patch: less than that is no picture of a part
 ImageLike = str | Path | np.ndarray
 
 
@@ -52,6 +53,10 @@ def load_image(image: ImageLike) -> np.ndarray:
                     f"{path} has {opened.width}×{opened.height} pixels; at most {MAX_PIXELS // 10**6} million are "
                     "read; scale it down first"
                 )
+            if getattr(opened, "n_frames", 1) > 1:
+                raise NfadError(
+                    f"{path} holds {opened.n_frames} frames; save the one to inspect as an image of its own"
+                )
             upright = ImageOps.exif_transpose(opened)
             if upright.mode in ("I;16", "I;16B", "I;16L", "I"):
                 pixels = np.asarray(upright)
@@ -64,14 +69,27 @@ def load_image(image: ImageLike) -> np.ndarray:
             return _three_channels(np.asarray(upright.convert("RGBA" if has_alpha else "RGB")), str(path))
     except NfadError:
         raise
+    except IsADirectoryError:
+        raise NfadError(f"{path} is a folder, not an image") from None
     except FileNotFoundError:
         raise NfadError(f"{path} does not exist") from None
     except Image.DecompressionBombError:
         raise NfadError(f"{path} unpacks to far more pixels than an inspection image has; scale it down") from None
     except UnidentifiedImageError:
+        if path.stat().st_size == 0:
+            raise NfadError(f"{path} is empty (0 bytes)") from None
         raise NfadError(f"{path} is not an image in a known format; save it as PNG, JPEG, TIFF, BMP or WebP") from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         raise NfadError(f"{path} cannot be read as an image: {error}; is the file complete?") from None
+
+
+def load_part(image: ImageLike) -> np.ndarray:
+    """The same for an image to be fitted on or judged, which must be large enough to show a part."""
+    pixels = load_image(image)
+    if min(pixels.shape[:2]) < MIN_SIDE:
+        name = "the array" if isinstance(image, np.ndarray) else image
+        raise NfadError(f"{name} is {pixels.shape[1]}×{pixels.shape[0]}; at least {MIN_SIDE} pixels a side are needed")
+    return pixels
 
 
 def _three_channels(pixels: np.ndarray, name: str) -> np.ndarray:

@@ -6,12 +6,16 @@ import hashlib
 import importlib.util
 import logging
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import timm
 import torch
+from huggingface_hub import constants as hub
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -147,7 +151,7 @@ def load_state(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise NfadError(
-            f"{path} cannot be read as weights ({_first_line(error)}); give .safetensors, or a .pth that holds "
+            f"{path} cannot be read as weights ({type(error).__name__}); give .safetensors, or a .pth that holds "
             "tensors only"
         ) from None
     for key in ("state_dict", "model", "teacher"):
@@ -186,9 +190,11 @@ def load_into(model: nn.Module, path: Path, tag: str) -> None:
 
 def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> nn.Module:
     """A timm model with its pretrained weights; a hub out of reach is one sentence with two ways out."""
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.CRITICAL)  # it reports every retry; the sentence below says it once
+    log = logging.getLogger("huggingface_hub")
+    level, offline = log.level, hub.HF_HUB_OFFLINE
+    log.setLevel(logging.CRITICAL)  # it reports every retry; the sentence below says it once
+    if not _hub_in_reach():
+        hub.HF_HUB_OFFLINE = True  # what was fetched before is still found; a minute of retries is not waited for
     try:
         return timm.create_model(tag, pretrained=True, **options)
     except Exception as error:
@@ -197,7 +203,19 @@ def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> nn.Module:
             f"connected machine and {ways_out[0]}, or {ways_out[1]}"
         ) from None
     finally:
-        hub.setLevel(level)
+        log.setLevel(level)
+        hub.HF_HUB_OFFLINE = offline
+
+
+def _hub_in_reach() -> bool:
+    if hub.HF_HUB_OFFLINE or getproxies():  # a proxy answers for itself
+        return True
+    address = urlsplit(hub.ENDPOINT)
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

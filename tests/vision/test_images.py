@@ -11,7 +11,7 @@ from PIL import Image
 
 from nfad.errors import NfadError
 from nfad.vision import images
-from nfad.vision.images import find_images, load_image, to_view
+from nfad.vision.images import find_images, load_image, load_part, to_view
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (7, 9, 3), dtype=np.uint8)
@@ -127,7 +127,7 @@ def test_damaged_and_foreign_files_are_told_in_one_sentence(tmp_path):
     for path, sentence in [
         (cut, "is the file complete"),
         (text, "not an image in a known format"),
-        (empty, "not an image in a known format"),
+        (empty, "is empty"),
         (tmp_path / "missing.png", "does not exist"),
         (tmp_path, "cannot be read"),
     ]:
@@ -301,3 +301,13 @@ def test_a_thin_strip_is_not_enlarged_beyond_what_an_image_may_have(monkeypatch)
 
     monkeypatch.setattr(images.F, "interpolate", careful)
     to_view(np.zeros((8, 20_000, 3), np.uint8), 224, 256)
+
+
+def test_a_part_is_larger_than_a_patch_and_has_one_frame(tmp_path):
+    with pytest.raises(NfadError, match=r"3×40; at least 16 pixels"):
+        load_part(np.zeros((40, 3), np.uint8))
+    frames = [Image.new("L", (32, 32), shade) for shade in (0, 255)]
+    frames[0].save(tmp_path / "two.gif", save_all=True, append_images=frames[1:])
+    with pytest.raises(NfadError, match="2 frames"):
+        load_part(tmp_path / "two.gif")
+    assert tmp_path / "two.gif" in list(find_images(tmp_path))  # told of, not passed over

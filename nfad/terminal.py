@@ -1,0 +1,53 @@
+"""What the commands share: two consoles, progress bars, skipped images, name=value settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nfad.errors import NfadError
+
+out, err = Console(), Console(stderr=True)
+
+
+def settings(pairs: list[str]) -> dict[str, Any]:
+    settings = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise NfadError(f"--set takes name=value; got {pair!r}")
+        try:
+            settings[name] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[name] = value  # a bare word
+    return settings
+
+
+def reporter(failed: list[str]) -> Callable[[object, str], None]:
+    def skip(image: object, reason: str) -> None:
+        failed.append(str(image))
+        err.print("[yellow]skipped:[/] ", escape(reason), sep="", soft_wrap=True, highlight=False)
+
+    return skip
+
+
+@contextmanager
+def progress_bars(visible: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar a stage, on stderr, gone when done."""
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=not visible) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            key = stage.split(" (")[0]
+            if key not in tasks:
+                tasks[key] = bars.add_task(stage, total=total)
+            bars.update(tasks[key], completed=done, total=total, description=stage)
+
+        yield report
