@@ -4,6 +4,7 @@
 
 - cached tokens: a student epoch that runs the teacher against one that reads the cache
 - the operator: a forward pass with the three read-outs against one with the control alone
+- memory kept by malloc: the embedded CNN on a batch of 8, in a process as it comes / in one after keep_freed_memory()
 - predict's memory: peak resident memory after 50 and after 400 images
 """
 
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -40,6 +43,29 @@ def ratio(
         middle = time.perf_counter()
         denominator()
         ratios.append((middle - start) / (time.perf_counter() - middle))
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+CNN = """
+import sys, time, torch
+from nfad.host import keep_freed_memory
+from nfad.vision.teacher import load_teacher
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+teacher, views = load_teacher("embedded-cnn", None, (2, 3), (), 256), torch.rand(8, 3, 256, 256)
+teacher.tokens(views)
+start = time.perf_counter()
+for _ in range(10):
+    teacher.tokens(views)
+print(time.perf_counter() - start)
+"""
+
+
+def malloc_ratio(repeats: int) -> tuple[float, float, float]:
+    def seconds(how: str) -> float:
+        return float(subprocess.run([sys.executable, "-c", CNN, how], capture_output=True, check=True).stdout)
+
+    ratios = [seconds("plain") / seconds("kept") for _ in range(repeats)]
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
@@ -98,6 +124,8 @@ def main() -> None:
             teacher.tokens(views)
 
         report("predict with the embedded preset / its teacher alone", ratio(whole, teacher_only, options.repeats), 3)
+
+    report("embedded CNN, batch of 8: malloc as it comes / keeping memory", malloc_ratio(options.repeats), 2)
 
     def peak() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

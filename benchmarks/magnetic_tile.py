@@ -21,6 +21,7 @@ from memo import MemoTeacher
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics
+from nfad.host import keep_freed_memory
 from nfad.threshold import conformal_threshold
 from nfad.vision.teacher import load_teacher
 
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--sources", default="1,2,3,4,5,6")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
+    keep_freed_memory()
     root = options.data / "magnetic_tile"
     finished = done()
     if not RESULTS.exists():

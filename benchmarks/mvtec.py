@@ -19,6 +19,7 @@ import torch
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics, pixel_metrics
+from nfad.host import keep_freed_memory
 from nfad.vision.images import load_image
 from nfad.vision.interventions import affine, blur, contrast, noise
 from nfad.vision.teacher import load_teacher
@@ -127,6 +128,7 @@ def main() -> None:
     parser.add_argument("--shifts", default=",".join(SHIFTS))
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
+    keep_freed_memory()
     if not RESULTS.exists():
         RESULTS.write_text(",".join(COLUMNS) + "\n")
     with RESULTS.open() as file:

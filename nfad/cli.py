@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nfad.errors import NfadError
+from nfad.host import keep_freed_memory
 from nfad.terminal import err, out, progress_bars, reporter, settings
 
 app = typer.Typer(
@@ -277,6 +278,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 def main() -> None:
     """The entry point: bad input is one sentence and exit code 2; Ctrl-C is 130."""
+    keep_freed_memory()
     try:
         app()
     except NfadError as error:

@@ -16,6 +16,7 @@ ALLOWED = {
     "config": {"errors"},
     "threshold": {"errors"},
     "writing": {"errors"},
+    "host": set(),
     "tokens": {"vision"},
     "scoring": {"operator", "reference", "vision"},
     "nuisance": {"config", "errors", "operator", "scoring", "tokens", "vision"},

@@ -129,7 +129,7 @@ def test_damaged_and_foreign_files_are_told_in_one_sentence(tmp_path):
         (text, "not an image in a known format"),
         (empty, "is empty"),
         (tmp_path / "missing.png", "does not exist"),
-        (tmp_path, "cannot be read"),
+        (tmp_path, "cannot be read|is a folder"),
     ]:
         with pytest.raises(NfadError, match=sentence) as caught:
             load_image(path)
