@@ -37,12 +37,13 @@ MODELS = {
     "embedded": ("embedded", {}),
     "embedded 512": ("embedded", {"size": 512, "pairs": 4}),
     "embedded-fast": ("embedded-fast", {}),
-    "embedded, paper's filter": (
+    "embedded with the paper's filter": (
         "embedded",
         {
             "order": "fit-then-filter",
             "interventions": "paper",
             "rank": {"photometric": 16, "background": 16},
+            "local_share": 0.25,
             "common_mode": False,
         },
     ),
@@ -56,7 +57,7 @@ COLUMNS = (
 def shifted(pixels: np.ndarray, shift, seed: int) -> np.ndarray:
     if shift is None:
         return pixels
-    image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 255
     changed = shift(image, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.Generator().manual_seed(seed)).clamp(0, 1)
     return (changed[0].permute(1, 2, 0) * 255).round().byte().numpy()
 
@@ -124,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--categories", default="bottle,screw")
-    parser.add_argument("--models", default=",".join(name for name in MODELS if "," not in name))
+    parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--shifts", default=",".join(SHIFTS))
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
@@ -137,7 +138,6 @@ def main() -> None:
     for seed in range(options.seeds):
         for category in options.categories.split(","):
             for model in options.models.split(","):
-                model = next(name for name in MODELS if name.replace(",", "") == model.replace(",", ""))
                 wanted = options.shifts.split(",")
                 shifts = [name for name in wanted if (category, model, str(seed), name) not in done]
                 if shifts:

@@ -45,6 +45,7 @@ class Config:
     pairs: int | None = 12  # images each intervention is applied to; None: all
     displacements: int | None = None  # token displacements kept per family and block; None: all
     basis_size: int | None = None  # side at which interventions are seen; None: size
+    local_share: float = 0.75  # share of V's columns, the least image-wide, that localization leaves in
     gate: str = "participation"
     common_mode: bool = True  # filter-then-fit only: subtract each filtered map's own median
     foreground: bool = False  # only deviations on the part count: for parts before a background that may change
@@ -66,6 +67,7 @@ class Config:
         _one_of("gate", self.gate, ("participation", "magnitude"))
         _within("variance", self.variance, 0, 1)
         _within("top", self.top, 0, 1)
+        _within("local_share", self.local_share, -1e-9, 1)
         _within("holdout", self.holdout, 0, 1)
         _within("false_alarm_rate", self.false_alarm_rate, 0, 1)
         _within("mask", self.mask, -1e-9, 1)
@@ -157,6 +159,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "student": "vit_base_patch16_224.mae",
         "interventions": "paper",
         "rank": {"photometric": 16, "background": 16},
+        "local_share": 0.25,
         "pairs": None,
         "displacements": 4000,
         "basis_size": 224,

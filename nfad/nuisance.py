@@ -95,7 +95,7 @@ def estimate_operator(config: Config, normal: Sequence[Moments], moved: dict[str
     return Operator(
         bases=tuple(s.basis.float() for s in subspaces),
         families=tuple(s.families for s in subspaces),
-        keep=tuple(global_columns(scores)),
+        keep=tuple(global_columns(scores, config.local_share)),
     )
 
 

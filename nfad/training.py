@@ -26,7 +26,18 @@ FORMAT = "nfad-student-checkpoint-1"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW remembers of a parameter
 # Settings used only after training: they may change between two runs that share a checkpoint.
 LATER = frozenset(
-    {"variance", "bank", "interventions", "rank", "basis", "pairs", "displacements", "basis_size", "gate"}
+    {
+        "variance",
+        "bank",
+        "interventions",
+        "rank",
+        "basis",
+        "pairs",
+        "displacements",
+        "basis_size",
+        "gate",
+        "local_share",
+    }
     | {"common_mode", "foreground", "sigma", "top", "false_alarm_rate"}
 )
 
