@@ -127,14 +127,12 @@ class FilterThenFit:
         for view in VIEWS:
             blocks = []
             for index, t in enumerate(tokens):
-                removed = self.operator.removed(view, index)
-                filtered = t - (t @ removed) @ removed.T if removed.shape[1] else t
-                expected = _expect(self.references[view][index], filtered, own)
-                blocks.append(discrepancy(filtered, expected))
+                reference, removed = self.references[view][index], self.operator.removed(view, index)
+                basis = self.operator.bases[index] if view == "control" else None
+                compared, residual, coefficients = _compare(reference, t, removed, own, basis)
+                blocks.append(compared)
                 if view == "control":
-                    residual = t - expected
-                    coefficients = (residual @ self.operator.bases[index]).square().sum(dim=1)
-                    energy = energy + residual.square().sum(dim=(1, 2))
+                    energy = energy + residual
                     inside = inside + coefficients.sum(dim=1)
                     families = self.operator.families[index]
                     for family in dict.fromkeys(families):
@@ -169,6 +167,22 @@ class FilterThenFit:
 Scorer = FitThenFilter | FilterThenFit
 
 
+def _compare(
+    reference: Linear | Nearest, tokens: Tensor, removed: Tensor, own: Tensor | None, basis: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Filtered tokens against their expectation: 1 − cos; the residual's energy, and that within each column of V."""
+    if isinstance(reference, Linear):
+        found = reference.compare(tokens, removed)
+        inside = None if basis is None else reference.residual_inside(tokens, found.coordinates, basis)
+        compared, energy = found.discrepancy, found.energy.sum(dim=1)
+    else:
+        filtered = tokens - (tokens @ removed) @ removed.T
+        expected = reference(filtered, own)
+        inside = None if basis is None else (filtered - expected) @ basis
+        compared, energy = discrepancy(filtered, expected), (filtered - expected).square().sum(dim=(1, 2))
+    return compared, energy, None if inside is None else inside.square().sum(dim=1)
+
+
 def _expect(reference: Linear | Nearest, tokens: Tensor, own: Tensor | None) -> Tensor:
     return reference(tokens, own) if isinstance(reference, Nearest) else reference(tokens)
 
@@ -189,6 +203,6 @@ def calibrate(scorer: Scorer, batches: Callable[[], object]) -> Scorer:
         count += out.control.numel()
     mean = sums[:, 0] / count
     spread = (sums[:, 1] / count - mean**2).clamp(min=0).sqrt().clamp(min=1e-12)
-    tau = float(torch.cat(statistics).median())
+    tau = float(torch.cat(statistics).quantile(0.5))
     calibration = Calibration(max(tau, 1e-12), tuple(mean.tolist()), tuple(spread.tolist()))
     return dataclasses.replace(scorer, calibration=calibration)

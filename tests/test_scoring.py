@@ -49,6 +49,12 @@ def test_filter_then_fit_is_the_slow_way():
     out = scorer(tokens)
     torch.testing.assert_close(out.control, view_map(scorer, tokens, "control"))
     torch.testing.assert_close(out.detection, view_map(scorer, tokens, "detection"), atol=1e-5, rtol=1e-4)
+    energy = inside = 0
+    for index, t in enumerate(tokens):
+        residual = t - scorer.references["control"][index](t)
+        energy = energy + residual.square().sum(dim=(1, 2))
+        inside = inside + (residual @ scorer.operator.bases[index]).square().sum(dim=(1, 2))
+    torch.testing.assert_close(out.nuisance_fraction, inside / energy, atol=1e-5, rtol=1e-4)
     total = sum(out.nuisance_by_family.values())
     torch.testing.assert_close(total, out.nuisance_fraction)
     assert (out.nuisance_fraction > 0).all() and (out.nuisance_fraction < 1).all()
@@ -90,7 +96,7 @@ def test_background_deviations_do_not_count():
 def test_calibration_puts_both_views_in_units_of_their_spread(common_mode):
     scorer, tokens = build(common_mode)
     calibrated = calibrate(scorer, lambda: [(tokens, None, None, None)])
-    assert calibrated.calibration.tau == pytest.approx(float(scorer(tokens).participation.median()))
+    assert calibrated.calibration.tau == pytest.approx(float(scorer(tokens).participation.quantile(0.5)))
     for tau in (1e9, 1e-9):
         again = dataclasses.replace(calibrated, calibration=dataclasses.replace(calibrated.calibration, tau=tau))
         assert float(again(tokens).localization.std(correction=0)) == pytest.approx(1, rel=1e-3)

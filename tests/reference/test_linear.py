@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from references import operator as slow
 
-from nfad.operator import MomentFitter
+from nfad.operator import MomentFitter, discrepancy
 from nfad.reference.linear import Linear
 
 EPS = torch.finfo(torch.float32).eps  # a fitted reference is stored in float32
@@ -138,3 +138,24 @@ def test_constant_normals_do_not_make_everything_expected():
     found = Linear.fit(moments(torch.full((2, 5, 4), 0.5)), 0.9)
     foreign = torch.tensor([[[1.0, 0, 0, 0]]])
     assert (found(foreign) - foreign).abs().max() > 0.1
+
+
+@given(st.integers(0, 10_000), st.integers(0, 6))
+def test_comparing_in_closed_form_is_comparing_what_is_formed(seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.nn.functional.normalize(torch.randn(6, 9, 12, generator=generator), dim=-1)
+    removed = torch.linalg.qr(torch.randn(12, 6, generator=generator)).Q[:, :k]
+    fitter = MomentFitter()
+    fitter.update(tokens)
+    reference = Linear.fit(fitter.freeze(), 0.8, removed)
+    filtered = tokens - (tokens @ removed) @ removed.T
+    expected = reference(filtered)
+    found = reference.compare(tokens, removed)
+    tolerance = 1e3 * torch.finfo(torch.float32).eps
+    torch.testing.assert_close(found.discrepancy, discrepancy(filtered, expected), atol=tolerance, rtol=tolerance)
+    energy = (filtered - expected).square().sum(dim=-1)
+    torch.testing.assert_close(found.energy, energy, atol=tolerance, rtol=tolerance)
+    if k == 0:
+        basis = torch.linalg.qr(torch.randn(12, 4, generator=generator)).Q
+        inside = reference.residual_inside(tokens, found.coordinates, basis)
+        torch.testing.assert_close(inside, (tokens - expected) @ basis, atol=tolerance, rtol=tolerance)
