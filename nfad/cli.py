@@ -258,10 +258,10 @@ def demo(
         low, high = row["gain"]["low"], row["gain"]["high"]
         table.add_row(
             row["domain"],
-            f"{row['control_auroc']:.3f} → {row['auroc']:.3f}",
-            f"{row['auroc'] - row['control_auroc']:+.3f} [{low:+.3f}, {high:+.3f}]",
-            f"{row['control_false_alarms']:.0%} → {row['false_alarms']:.0%}",
-            f"{row['control_aupro']:.3f} → {row['aupro']:.3f}",
+            f"{row['control_auroc']:.3f}→{row['auroc']:.3f}",
+            f"{row['auroc'] - row['control_auroc']:+.2f} [{low:+.2f}, {high:+.2f}]",
+            f"{row['control_false_alarms']:.0%}→{row['false_alarms']:.0%}",
+            f"{row['control_aupro']:.3f}→{row['aupro']:.3f}",
         )
     out.print(table)
     out.print(f"Look at [bold]{page}[/]")
