@@ -1,0 +1,46 @@
+import json
+
+import pytest
+
+from nfad import Config, NfadError
+from nfad.config import PRESETS
+
+
+def test_the_paper_preset_is_the_papers():
+    paper = Config.preset("paper")
+    assert (paper.teacher, paper.student) == ("dinov3", "vit_base_patch16_224.mae")
+    assert (paper.blocks, paper.prior_blocks) == ((2, 4, 6, 8), (9, 11))
+    assert (paper.size, paper.resize, paper.basis_size) == (224, 256, 224)
+    assert (paper.reference, paper.order, paper.interventions) == ("student", "fit-then-filter", "paper")
+    assert paper.rank == {"photometric": 16, "background": 16} and list(paper.rank) == ["photometric", "background"]
+    assert (paper.displacements, paper.local_share, paper.gate) == (4000, 0.25, "participation")
+    assert (paper.epochs, paper.batch, paper.learning_rate, paper.mask, paper.seed) == (200, 16, 1e-3, 0.4, 54)
+    assert (paper.sigma, paper.top) == (4.0, 0.01)
+    assert not paper.common_mode and not paper.foreground
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_json(name):
+    config = Config.preset(name)
+    assert Config.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"size": 100}, "multiple of 16"),
+        ({"size": 256.5}, "whole number"),
+        ({"resize": 128}, "at least size"),
+        ({"variance": 1.5}, "between 0 and 1"),
+        ({"variance": float("nan")}, "must be a number"),
+        ({"reference": "student"}, "fit-then-filter"),
+        ({"reference": "oracle"}, "one of student, nearest, linear"),
+        ({"rank": {"photometric": -1}}, "a number for each family"),
+        ({"common_mode": 1}, "true or false"),
+        ({"teacher": None}, "must be a word"),
+        ({"batch": 0}, "at least 1"),
+    ],
+)
+def test_bad_settings_are_named_with_their_rule(changes, sentence):
+    with pytest.raises(NfadError, match=sentence):
+        Config.preset("embedded", **changes)
