@@ -67,7 +67,12 @@ def intervention_moments(
                     clean, prior = store.read(indices)
                 else:  # the paper's bases are always seen at 224, whatever the model's size
                     images = F.interpolate(images, (side, side), mode="bilinear", antialias=True, align_corners=False)
-                    clean, prior = teacher.tokens_and_prior(images)
+                    try:
+                        clean, prior = teacher.tokens_and_prior(images)
+                    except AssertionError:  # BEiT's relative positions are tied to one size
+                        raise NfadError(
+                            f"{teacher.identity.architecture} sees {config.size}² only; set basis_size={config.size}"
+                        ) from None
                 moved = teacher.tokens(intervene(transform, images, prior, generator))
                 count = clean[0].shape[1]
                 if budget is not None:

@@ -158,3 +158,9 @@ def test_the_other_bases_have_the_same_size(basis, detector):
     other = Detector.fit(NORMALS, tiny(basis=basis))
     sizes = [b.shape for b in detector.scorer.operator.bases]
     assert [b.shape for b in other.scorer.operator.bases] == sizes
+
+
+def test_a_teacher_tied_to_one_size_says_so():
+    changes = {"teacher": "beitv2_base_patch16_224", "size": 64, "basis_size": 32, "blocks": (0,), "prior_blocks": (1,)}
+    with pytest.raises(NfadError, match="set basis_size=64"):
+        Detector.fit(NORMALS[:8], tiny(**changes))
