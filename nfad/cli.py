@@ -251,15 +251,15 @@ def demo(
     if as_json:
         print(json.dumps({"page": str(page), "rows": rows}))
         return
-    table = Table(title="Control → filtered, under each acquisition")
-    for name in ("domain", "image AUROC", "gain [95 %]", "false alarms", "AUPRO"):
+    table = Table(title="Control→filtered under each acquisition; alarms: good parts flagged")
+    for name in ("domain", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
         table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
     for row in rows:
         low, high = row["gain"]["low"], row["gain"]["high"]
         table.add_row(
             row["domain"],
             f"{row['control_auroc']:.3f}→{row['auroc']:.3f}",
-            f"{row['auroc'] - row['control_auroc']:+.2f} [{low:+.2f}, {high:+.2f}]",
+            f"{row['auroc'] - row['control_auroc']:+.2f} [{low:+.2f},{high:+.2f}]",
             f"{row['control_false_alarms']:.0%}→{row['false_alarms']:.0%}",
             f"{row['control_aupro']:.3f}→{row['aupro']:.3f}",
         )
