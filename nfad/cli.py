@@ -73,7 +73,9 @@ def fit(
     """Fit a detector on good parts only.
 
     No defect images, no labels, no images from the shifted line are needed. The default
-    preset makes about three teacher passes an image: minutes on two cores. An interrupted student training resumes when the same command is run again.
+    preset makes about three teacher passes an image: minutes on two cores.
+
+    An interrupted student training resumes when the same command is run again.
     """
     if model.is_dir():
         raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
