@@ -30,6 +30,17 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Dataset:
+    """One category of a data set: what a detector is fitted on and what it is tested on."""
+
+    name: str  # of the whole set, e.g. "mvtec-ad"
+    category: str  # e.g. "bottle"; one detector a category
+    train: tuple[Sample, ...]  # normal images only
+    test: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()  # what a reader of results should know, e.g. counts that differ from the published
+
+
+@dataclass(frozen=True)
 class Geometry:
     """Where the model's square view lies in the original image, in the original's pixels."""
 
