@@ -15,12 +15,18 @@ import numpy as np
 from PIL import Image
 
 from nfad.data.blade import DEFECTS
+from nfad.data.listing import absent, check_category, dataset
 from nfad.data.render import DOMAINS, render
 from nfad.errors import NfadError
-from nfad.records import Sample
+from nfad.records import Dataset, Sample
 
-__all__ = ["DEFECTS", "DOMAINS", "read_demo", "render", "write_demo"]
+__all__ = [
+    "DEFECTS", "DOMAINS", "NAME", "TITLE", "categories", "read", "read_demo", "recognises", "render", "write_demo",
+]  # fmt: skip
 
+NAME = "demo"
+TITLE = "NFAD demo"
+CATEGORY = "blade"
 RENDERER = 1  # raise it whenever the same seed gives other pixels: older sets are then no longer reused
 SETTINGS = "demo.json"
 PARTS = 100_000  # seeds set aside for each group of parts, so that no part is in two groups
@@ -76,6 +82,22 @@ def read_demo(root: Path) -> tuple[list[Sample], list[Sample]]:
         [_sample(root, path) for path in sorted((root / split).glob("*/*/*.png"))] for split in ("train", "test")
     )
     return train, test
+
+
+def recognises(root: Path) -> bool:
+    return (Path(root) / SETTINGS).is_file()
+
+
+def categories(root: Path) -> list[str]:
+    if not recognises(root):
+        raise absent(TITLE, Path(root), SETTINGS)
+    return [CATEGORY]
+
+
+def read(root: Path, category: str) -> Dataset:
+    """A written set as a reader of any other data set gives it."""
+    check_category(TITLE, category, categories(root))
+    return dataset(NAME, category, Path(root), *read_demo(root))
 
 
 def _photos(train: int, good: int, bad: int, seed: int) -> Iterator[tuple[Path, int, str, str]]:

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from scipy.ndimage import binary_dilation
 
-from nfad.data.demo import DEFECTS, DOMAINS, read_demo, render, write_demo
+from nfad.data.demo import DEFECTS, DOMAINS, read, read_demo, recognises, render, write_demo
 from nfad.data.render import _look, _moved_camera, _part, _stream
 from nfad.data.texture import BENCH, noise
 from nfad.errors import NfadError
@@ -117,6 +117,14 @@ def test_samples_point_at_images_and_masks(written):
             with Image.open(sample.mask) as mask:
                 assert mask.mode == "L" and mask.size == (256, 256)
                 assert set(np.unique(np.asarray(mask))) == {0, 255}
+
+
+def test_it_reads_like_any_other_set(written):
+    assert recognises(written)
+    dataset = read(written, "blade")
+    train, test = read_demo(written)
+    assert list(dataset.train) == train and sorted(dataset.test, key=lambda s: s.path) == test
+    assert tuple(dict.fromkeys(s.domain for s in dataset.test)) == DOMAINS and dataset.notes == ()
 
 
 def test_no_part_is_in_training_and_test(written):
