@@ -16,12 +16,11 @@ import random
 import statistics
 from pathlib import Path
 
-from memo import MemoTeacher
-
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics
 from nfad.host import keep_freed_memory
 from nfad.threshold import conformal_threshold
+from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import load_teacher
 
 RESULTS = Path(__file__).parent / "results" / "magnetic_tile.csv"
@@ -53,7 +52,7 @@ def config_for(preset: str, reference: str, method: str) -> Config:
 
 
 def run_cell(
-    root: Path, preset: str, reference: str, method: str, source: int, seed: int, teacher: MemoTeacher
+    root: Path, preset: str, reference: str, method: str, source: int, seed: int, teacher: Remembering
 ) -> list:
     names = sorted({name for exposure in EXPOSURES for name in tiles(root, "free", exposure)})
     random.Random(seed).shuffle(names)
@@ -156,7 +155,7 @@ def main() -> None:
     for preset in options.presets.split(","):
         config = Config.preset(preset)
         loaded = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-        teacher = MemoTeacher(loaded)
+        teacher = Remembering(loaded)
         for seed in range(options.seeds):
             for source in map(int, options.sources.split(",")):
                 for reference in options.references.split(","):
@@ -169,7 +168,6 @@ def main() -> None:
                         with RESULTS.open("a", newline="") as file:
                             csv.writer(file).writerows(rows)
                         print(rows[6], flush=True)
-                teacher.forget()
     summary = summarise()
     RESULTS.with_suffix(".md").write_text(summary)
     print(summary)

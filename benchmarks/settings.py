@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from memo import MemoTeacher
-
 from nfad import Config, Detector
 from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.evaluation.evaluate import evaluate
 from nfad.host import keep_freed_memory
+from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import load_teacher
 
 RESULTS = Path(__file__).parent / "results" / "settings.md"
@@ -57,21 +56,20 @@ def main() -> None:
     ]
     for preset in options.presets.split(","):
         base = Config.preset(preset)
-        teacher = MemoTeacher(load_teacher(base.teacher, None, base.blocks, base.prior_blocks, base.size))
+        teacher = Remembering(load_teacher(base.teacher, None, base.blocks, base.prior_blocks, base.size))
         for name, changes in VARIANTS.items():
             changes = {"foreground": True, "false_alarm_rate": 0.05} | changes
             if preset == "embedded-fast" and name == "the paper's families and order":
                 changes["rank"] = {"photometric": 0.0625, "background": 0.0625}
             config = Config.preset(preset, **changes)
-            rows = evaluate(Detector.fit([sample.path for sample in train], config, teacher=teacher), test)
+            rows = evaluate(Detector.fit([sample.path for sample in train], config, teacher=teacher), test).rows
+            shown = {"nfad": name}
             if name in ("preset", "without foreground"):
-                cells = [f"{row.control_auroc:.3f} ({row.control_false_alarms:.0%})" for row in rows]
-                pixels = f"{rows[-1].control_pixel_auroc:.3f} / {rows[-1].control_aupro:.3f}"
-                label = "control" if name == "preset" else "control without foreground"
+                shown = {"control": "control" if name == "preset" else "control without foreground"} | shown
+            for arm, label in shown.items():
+                cells = [f"{row.arms[arm].i_auroc:.3f} ({row.arms[arm].false_alarms:.0%})" for row in rows]
+                pixels = f"{rows[-1].arms[arm].p_auroc:.3f} / {rows[-1].arms[arm].aupro:.3f}"
                 lines.append(f"| {preset} | {label} | {' | '.join(cells)} | {pixels} |")
-            cells = [f"{row.auroc:.3f} ({row.false_alarms:.0%})" for row in rows]
-            pixels = f"{rows[-1].pixel_auroc:.3f} / {rows[-1].aupro:.3f}"
-            lines.append(f"| {preset} | {name} | {' | '.join(cells)} | {pixels} |")
             print(lines[-1], flush=True)
             RESULTS.write_text("\n".join(lines) + "\n")
 

@@ -18,13 +18,13 @@ from nfad.errors import NfadError
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest
 from nfad.reference.student import Student
-from nfad.scoring import Calibration, FilterThenFit, FitThenFilter, Operator, Scorer
+from nfad.scoring import Operator, Scorer
 from nfad.threshold import Threshold
 from nfad.vision.teacher import load_teacher
 from nfad.vision.weights import state_digest
 from nfad.writing import replacing
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save(detector: Detector, path: Path) -> Path:
@@ -35,7 +35,7 @@ def save(detector: Detector, path: Path) -> Path:
         "config": detector.config.as_dict(),
         "teacher": dataclasses.asdict(detector.teacher.identity),
         "families": [list(names) for names in detector.scorer.operator.families],
-        "calibration": dataclasses.asdict(detector.scorer.calibration),
+        "tau": detector.scorer.tau,
         "normal_maps": detector.normal_maps,
         "held_out": dataclasses.asdict(detector.held_out),
         "fitted_on": detector.fitted_on,
@@ -64,6 +64,8 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if _digest(metadata["nfad"], tensors) != metadata.get("sha256"):
         raise NfadError(f"{path} was changed after it was written (its checksum differs); copy it again or refit")
     header = json.loads(metadata["nfad"])
+    if header["format"] < FORMAT:
+        raise NfadError(f"{path} has format {header['format']}, older than this nfad reads ({FORMAT}); fit it again")
     if header["format"] > FORMAT:
         raise NfadError(
             f"{path} has format {header['format']}, newer than this nfad reads ({FORMAT}); upgrade: pip install -U nfad"
@@ -83,11 +85,10 @@ def load(path: Path, weights: str | None = None) -> Detector:
             f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "
             "pass the original file as weights=FILE (--weights)"
         )
-    calibration = {k: tuple(v) if isinstance(v, list) else v for k, v in header["calibration"].items()}
     return Detector(
         config=config,
         teacher=teacher,
-        scorer=_scorer(config, header, tensors, Calibration(**calibration), teacher),
+        scorer=_scorer(config, header, tensors, teacher),
         normal_maps={name: tuple(pair) for name, pair in header["normal_maps"].items()},
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),
         fitted_on=header["fitted_on"],
@@ -99,13 +100,10 @@ def _tensors(scorer: Scorer) -> dict[str, Tensor]:
     for index, (basis, keep) in enumerate(zip(scorer.operator.bases, scorer.operator.keep, strict=True)):
         tensors[f"operator.{index}.basis"] = basis
         tensors[f"operator.{index}.keep"] = keep
-    if isinstance(scorer, FilterThenFit):
-        references = scorer.references
-    elif isinstance(scorer.reference, Student):
+    references = {"raw": scorer.reference, "filtered": scorer.filtered or ()}
+    if isinstance(scorer.reference, Student):
         tensors |= {f"student.{key}": value for key, value in scorer.reference.state_dict().items()}
         references = {}
-    else:
-        references = {"raw": scorer.reference}
     for view, blocks in references.items():
         for index, reference in enumerate(blocks):
             for field in dataclasses.fields(reference):
@@ -113,7 +111,7 @@ def _tensors(scorer: Scorer) -> dict[str, Tensor]:
     return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
 
 
-def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], calibration: Calibration, teacher: Any) -> Scorer:
+def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Any) -> Scorer:
     blocks = range(len(config.blocks))
     operator = Operator(
         bases=tuple(tensors[f"operator.{index}.basis"] for index in blocks),
@@ -123,7 +121,7 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], calibratio
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
         student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
-        return FitThenFilter(operator, student, calibration, config.gate)
+        return Scorer(operator, student, tau=header["tau"], gate_by=config.gate)
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:
@@ -133,9 +131,8 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], calibratio
         )
 
     if config.order == "fit-then-filter":
-        return FitThenFilter(operator, view("raw"), calibration, config.gate)
-    names = dict.fromkeys(key.split(".")[1] for key in sorted(tensors) if key.startswith("reference."))
-    return FilterThenFit(operator, {name: view(name) for name in names}, calibration, config.gate, config.common_mode)
+        return Scorer(operator, view("raw"), tau=header["tau"], gate_by=config.gate)
+    return Scorer(operator, view("raw"), view("filtered"), header["tau"], config.gate, config.common_mode)
 
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> str:

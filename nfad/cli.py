@@ -11,6 +11,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from nfad import cli_research
+from nfad.cli_research import evaluation_table
 from nfad.errors import NfadError
 from nfad.host import keep_freed_memory
 from nfad.terminal import err, out, progress_bars, reporter, settings
@@ -251,22 +253,14 @@ def demo(
     with progress_bars(not as_json) as progress:
         rows, page = demonstrate(folder, preset, progress)
     if as_json:
-        print(json.dumps({"page": str(page), "rows": rows}))
+        print(json.dumps({"page": str(page), "rows": [row.as_dict() for row in rows]}))
         return
-    table = Table(title="Control→filtered under each acquisition; alarms: good parts flagged")
-    for name in ("domain", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
-        table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
-    for row in rows:
-        low, high = row["gain"]["low"], row["gain"]["high"]
-        table.add_row(
-            row["domain"],
-            f"{row['control_auroc']:.3f}→{row['auroc']:.3f}",
-            f"{row['auroc'] - row['control_auroc']:+.2f} [{low:+.2f},{high:+.2f}]",
-            f"{row['control_false_alarms']:.0%}→{row['false_alarms']:.0%}",
-            f"{row['control_aupro']:.3f}→{row['aupro']:.3f}",
-        )
-    out.print(table)
+    out.print(evaluation_table("The demo set", rows))
     out.print(f"Look at [bold]{page}[/]")
+
+
+app.command()(cli_research.evaluate)
+app.command()(cli_research.benchmark)
 
 
 @app.callback(invoke_without_command=True)

@@ -46,6 +46,7 @@ class Config:
     displacements: int | None = None  # token displacements kept per family and block; None: all
     basis_size: int | None = None  # side at which interventions are seen; None: size
     local_share: float = 0.75  # share of V's columns, the least image-wide, that localization leaves in
+    incidence: str = "columns"  # V_g: V's own most image-wide columns, or ("rotated") the best mixtures of them
     gate: str = "participation"
     common_mode: bool = True  # filter-then-fit only: subtract each filtered map's own median
     foreground: bool = False  # only deviations on the part count: for parts before a background that may change
@@ -64,6 +65,7 @@ class Config:
         _one_of("order", self.order, ORDERS)
         _one_of("basis", self.basis, BASES)
         _one_of("interventions", self.interventions, ("paper", "wide"))
+        _one_of("incidence", self.incidence, ("columns", "rotated"))
         _one_of("gate", self.gate, ("participation", "magnitude"))
         _within("variance", self.variance, 0, 1)
         _within("top", self.top, 0, 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nfad.config import Config
 from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.detector import Detector
-from nfad.evaluation.evaluate import EVERYWHERE, evaluate
+from nfad.evaluation.evaluate import EVERYWHERE, EvaluationRow, evaluate
 from nfad.inspection import model_facts, photo_of, picture_scale
 from nfad.page import Page, Strong
 from nfad.records import Prediction, Sample
@@ -18,7 +19,9 @@ from nfad.tokens import Progress
 SHOWN = 3  # pictures per domain and verdict
 
 
-def demonstrate(folder: Path, preset: str = "embedded", progress: Progress | None = None) -> tuple[list[dict], Path]:
+def demonstrate(
+    folder: Path, preset: str = "embedded", progress: Progress | None = None
+) -> tuple[tuple[EvaluationRow, ...], Path]:
     """Everything in `folder`: set/ (images and masks), demo.nfad, index.html. Returns the table's rows and the page."""
     report = progress or (lambda stage, done, total: None)
     root = write_demo(folder / "set", progress=lambda done, total: report("rendering parts", done, total))
@@ -34,14 +37,14 @@ def demonstrate(folder: Path, preset: str = "embedded", progress: Progress | Non
         judged.append((sample, prediction))
         report("judging parts", len(judged), len(test))
 
-    rows = [dataclasses.asdict(row) for row in evaluate(detector, test, keep)]
+    rows = evaluate(detector, test, on_result=keep).rows
     page = folder / "index.html"
     _write_page(page, detector, rows, judged)
     return rows, page
 
 
 def _write_page(
-    path: Path, detector: Detector, rows: list[dict[str, Any]], judged: list[tuple[Sample, Prediction]]
+    path: Path, detector: Detector, rows: Sequence[EvaluationRow], judged: list[tuple[Sample, Prediction]]
 ) -> None:
     with Page(path, "NFAD demo", facts=model_facts(detector), high=picture_scale(detector)) as page:
         page.add_table(
@@ -49,7 +52,7 @@ def _write_page(
             ["domain", "good / bad", "image AUROC", "false alarms", "pixel AUROC", "AUPRO"],
             [_cells(row) for row in rows],
         )
-        for domain in dict.fromkeys(row["domain"] for row in rows if row["domain"] != EVERYWHERE):
+        for domain in dict.fromkeys(row.domain for row in rows if row.domain != EVERYWHERE):
             page.add_section(f"Domain: {domain}")
             here = [(sample, prediction) for sample, prediction in judged if sample.domain == domain]
             for anomalous in (False, True):
@@ -58,14 +61,18 @@ def _write_page(
                     page.add(photo_of(sample.path), dataclasses.replace(prediction, source=name))
 
 
-def _cells(row: dict[str, Any]) -> list[Any]:
-    auroc = f"{row['control_auroc']:.3f} → {row['auroc']:.3f}"
-    certain = row["gain"]["low"] > 0 or row["gain"]["high"] < 0
+def _cells(row: EvaluationRow) -> list[Any]:
+    control, ours = row.arms["control"], row.arms["nfad"]
+
+    def change(metric: str) -> str | Strong:
+        text = f"{getattr(control, metric):.3f} → {getattr(ours, metric):.3f}"
+        return Strong(text) if row.gains[metric].excludes_zero else text
+
     return [
-        row["domain"],
-        f"{row['good']} / {row['bad']}",
-        Strong(auroc) if certain else auroc,
-        f"{row['control_false_alarms']:.0%} → {row['false_alarms']:.0%}",
-        f"{row['control_pixel_auroc']:.3f} → {row['pixel_auroc']:.3f}",
-        f"{row['control_aupro']:.3f} → {row['aupro']:.3f}",
+        row.domain,
+        f"{row.good} / {row.bad}",
+        change("i_auroc"),
+        f"{control.false_alarms:.0%} → {ours.false_alarms:.0%}",
+        change("p_auroc"),
+        change("aupro"),
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,15 +18,17 @@ from torch import Tensor
 
 from nfad.config import Config
 from nfad.errors import NfadError
-from nfad.fitting import READ_OUTS, Inputs, Skip, build_scorer, map_statistics, normal_moments, readable, split
+from nfad.fitting import Inputs, Skip, build_scorer, map_statistics, normal_moments, readable, split
 from nfad.nuisance import estimate_operator, intervention_moments
 from nfad.records import Geometry, Prediction
-from nfad.scoring import Scorer, calibrate
+from nfad.scoring import MAPS, Scorer, calibrate
 from nfad.threshold import Threshold, p_value
 from nfad.tokens import Progress, TokenStore
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.teacher import Teacher, load_teacher
+
+Edit = Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,17 @@ class Detector:
             return next(iter(self.predict_stream([images])))
         return list(self.predict_stream(images))
 
-    def predict_stream(self, images: Iterable[ImageLike], skip: Skip | None = None) -> Iterator[Prediction]:
-        """One Prediction after the other, in order, in memory that does not grow with their number."""
+    def predict_stream(
+        self, images: Iterable[ImageLike], skip: Skip | None = None, edit: Edit | None = None
+    ) -> Iterator[Prediction]:
+        """One Prediction after the other, in order, in memory that does not grow with their number.
+
+        `edit(view, index)` may change what the model sees of the index-th image, e.g. to test it under a corruption.
+        """
         names: list[str] = []
         views: list[Tensor] = []
         geometries: list[Geometry] = []
-        for image in images:
+        for index, image in enumerate(images):
             try:
                 view, geometry = to_view(load_part(image), self.config.size, self.config.resize)
             except NfadError as error:
@@ -137,7 +144,7 @@ class Detector:
                 skip(image, str(error))
                 continue
             names.append("" if isinstance(image, np.ndarray) else str(image))
-            views.append(view)
+            views.append(edit(view, index) if edit else view)
             geometries.append(geometry)
             if len(views) == self.config.batch:
                 yield from self._predictions(names, torch.stack(views), geometries)
@@ -170,7 +177,7 @@ class Detector:
         with torch.inference_mode():
             out = self.scorer(tokens, views, own, prior)
             maps = {}
-            for name in READ_OUTS:
+            for name in MAPS:
                 mean, spread = self.normal_maps[name]
                 maps[name] = (pixel_maps(getattr(out, name), self.config.size, self.config.sigma) - mean) / spread
             return Scores(

@@ -14,14 +14,13 @@ from nfad.errors import NfadError
 from nfad.operator import MomentFitter, Moments
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest, choose_entries
-from nfad.scoring import VIEWS, FilterThenFit, FitThenFilter, Operator, Scorer
+from nfad.scoring import MAPS, Operator, Scorer
 from nfad.tokens import Progress, TokenStore
 from nfad.training import train_student
 from nfad.vision.images import ImageLike, load_part
 from nfad.vision.maps import pixel_maps
 from nfad.vision.teacher import Teacher
 
-READ_OUTS = ("control", "detection", "localization")
 Skip = Callable[[ImageLike, str], None]
 Inputs = tuple[list[Tensor], Tensor | None, Tensor | None, Tensor | None]  # tokens, views, own index, prior
 
@@ -87,26 +86,18 @@ def build_scorer(
         student = train_student(
             config, teacher.channels, len(fit), batch_of, checkpoint=checkpoint, progress=report, grid=teacher.grid
         )
-        return FitThenFilter(operator, student, gate_by=config.gate)
+        return Scorer(operator, student, gate_by=config.gate)
     if config.reference == "nearest":
-        banks = _banks(config, store, teacher, fit)
-        if config.order == "fit-then-filter":
-            return FitThenFilter(operator, banks, gate_by=config.gate)
-        references = {
-            view: tuple(Nearest.filtered(bank, operator.removed(view, index)) for index, bank in enumerate(banks))
-            for view in VIEWS
-        }
-        return FilterThenFit(operator, references, gate_by=config.gate, common_mode=config.common_mode)
-    if config.order == "fit-then-filter":
-        linear = tuple(Linear.fit(moments, config.variance) for moments in normal)
-        return FitThenFilter(operator, linear, gate_by=config.gate)
-    references = {
-        view: tuple(
-            Linear.fit(moments, config.variance, operator.removed(view, index)) for index, moments in enumerate(normal)
+        reference = _banks(config, store, teacher, fit)
+        filtered = tuple(Nearest.filtered(bank, basis) for bank, basis in zip(reference, operator.bases, strict=True))
+    else:
+        reference = tuple(Linear.fit(moments, config.variance) for moments in normal)
+        filtered = tuple(
+            Linear.fit(moments, config.variance, basis) for moments, basis in zip(normal, operator.bases, strict=True)
         )
-        for view in VIEWS
-    }
-    return FilterThenFit(operator, references, gate_by=config.gate, common_mode=config.common_mode)
+    if config.order == "fit-then-filter":
+        return Scorer(operator, reference, gate_by=config.gate)
+    return Scorer(operator, reference, filtered, gate_by=config.gate, common_mode=config.common_mode)
 
 
 def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> tuple[Nearest, ...]:
@@ -124,11 +115,11 @@ def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> 
 
 def map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) -> dict[str, tuple[float, float]]:
     """Scalar mean and spread over all pixels of each read-out's training maps."""
-    sums = {name: np.zeros(3) for name in READ_OUTS}
+    sums = {name: np.zeros(3) for name in MAPS}
     with torch.inference_mode():
         for inputs in batches:
             out = scorer(*inputs)
-            for name in READ_OUTS:
+            for name in MAPS:
                 maps = pixel_maps(getattr(out, name), config.size, config.sigma).double()
                 sums[name] += np.array([maps.numel(), maps.sum(), maps.square().sum()])
     statistics = {}

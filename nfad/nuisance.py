@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.operator import Moments, NuisanceSubspace, global_columns, nuisance_subspace
-from nfad.operator.incidence import incidence_from_moments
+from nfad.operator.incidence import incidence_from_moments, rotation_invariant_columns
 from nfad.operator.subspace import (
     columns_for,
     generalized_eigen_basis,
@@ -96,6 +96,18 @@ def estimate_operator(config: Config, normal: Sequence[Moments], moved: dict[str
         _subspace(config, moments, {family: blocks[index] for family, blocks in moved.items()})
         for index, moments in enumerate(normal)
     ]
+    if config.incidence == "rotated":
+        # Mixed columns are of no one family any more; span V, and so detection, stays as it is.
+        subspaces = [
+            NuisanceSubspace(rotation_invariant_columns(s.basis, moments), ("mixed",) * len(s.families))
+            for s, moments in zip(subspaces, normal, strict=True)
+        ]
+        kept = [round((1 - config.local_share) * s.basis.shape[1]) for s in subspaces]
+        return Operator(
+            bases=tuple(s.basis.float() for s in subspaces),
+            families=tuple(s.families for s in subspaces),
+            keep=tuple(torch.arange(s.basis.shape[1]) < count for s, count in zip(subspaces, kept, strict=True)),
+        )
     scores = [incidence_from_moments(s.basis, moments) for s, moments in zip(subspaces, normal, strict=True)]
     return Operator(
         bases=tuple(s.basis.float() for s in subspaces),

@@ -66,11 +66,12 @@ class Page:
             self._list(False)
             self._body.seek(0)
             with replacing(self.path) as file:
-                file.write(_encoded(_head(self.title, self.facts, self.counts)))
+                guide = GUIDE if self.counts["judged"] else ""
+                file.write(encoded(opening(self.title, self.facts, summary=_summary(self.counts), after=guide)))
                 file.write(self._body.read(self._opening))  # all of it, if there was no image
-                file.write(_encoded(_bar(self.counts, self.high)))
+                file.write(encoded(_bar(self.counts, self.high)))
                 shutil.copyfileobj(self._body, file)
-                file.write(_encoded(f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"))
+                file.write(encoded(CLOSING))
 
     def add(self, photo: np.ndarray, prediction: Prediction) -> None:
         """One judged image."""
@@ -113,15 +114,24 @@ class Page:
             self._listing = wanted
 
     def _write(self, text: str) -> None:
-        self._body.write(_encoded(text))
+        self._body.write(encoded(text))
 
 
-def _encoded(text: str) -> bytes:
+def encoded(text: str) -> bytes:
     # A file name need not be valid Unicode; one odd name must not cost the whole report.
     return text.encode("utf-8", "replace")
 
 
-def _head(title: str, facts: Sequence[tuple[str, object]], counts: Counter[str]) -> str:
+def opening(
+    title: str,
+    facts: Iterable[tuple[str, object]],
+    *,
+    brand: str = "Inspection report",
+    summary: str = "",
+    after: str = "",
+    style: str = "",
+) -> str:
+    """The page up to where its contents begin; `summary` stands above the facts and `after` below, both HTML."""
     # Only our own script may run and nothing may be fetched, even if some text were to slip through unescaped.
     allowed = b64encode(sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
@@ -130,26 +140,37 @@ def _head(title: str, facts: Sequence[tuple[str, object]], counts: Counter[str])
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f'<header class="wide">\n<p class="brand"><b>NFAD</b>Inspection report</p>\n<h1>{escape(title)}</h1>\n'
-        + _summary(counts)
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n"
+        f'<header class="wide">\n<p class="brand"><b>NFAD</b>{escape(brand)}</p>\n<h1>{escape(title)}</h1>\n{summary}'
         + (f'<dl class="facts">\n{told}</dl>\n' if told else "")
-        + (GUIDE if counts["judged"] else "")
-        + '</header>\n<main class="wide">\n'
+        + f'{after}</header>\n<main class="wide">\n'
     )
+
+
+CLOSING = f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
 
 
 def _summary(counts: Counter[str]) -> str:
     if not counts["shown"]:
         return ""
     turns = f"{counts['cleared']} rejected only without it, {counts['found']} only with it"
-    figures = [
-        (counts["judged"], "judged", ""),
-        (counts["anomalous"], "anomalous", ""),
-        (counts["cleared"] + counts["found"], "verdicts changed by the filter", f"<small>{turns}</small>"),
-        (counts["failed"], "not judged", ""),
-    ]
-    return f'<ul class="counts">{"".join(f"<li><b>{n}</b> {words}{more}</li>" for n, words, more in figures)}</ul>\n'
+    return figures(
+        [
+            (counts["judged"], "judged", ""),
+            (counts["anomalous"], "anomalous", ""),
+            (counts["cleared"] + counts["found"], "verdicts changed by the filter", turns),
+            (counts["failed"], "not judged", ""),
+        ]
+    )
+
+
+def figures(numbers: Iterable[tuple[object, str, str]]) -> str:
+    """What a reader in a hurry takes away: a large figure, what it counts, and more in small print."""
+    items = "".join(
+        f"<li><b>{escape(str(figure))}</b> {escape(words)}{f'<small>{escape(more)}</small>' if more else ''}</li>"
+        for figure, words, more in numbers
+    )
+    return f'<ul class="counts">{items}</ul>\n'
 
 
 def _bar(counts: Counter[str], high: float) -> str:
@@ -162,18 +183,23 @@ def _bar(counts: Counter[str], high: float) -> str:
         ("changed", f"Verdict changed <span>{counts['cleared'] + counts['found']}</span>"),
         ("failed", f"Not judged <span>{counts['failed']}</span>"),
     ]
-    maps = [("both", "Both maps"), ("without", "Without filter"), ("with", "With filter")]
-    stops = ", ".join(f"rgb({r} {g} {b} / {a / 255:.2f})" for r, g, b, a in COLOURS[::15])
     return f"""<div class="bar">
 <div>{_choice("show", "Images to show", filters)}
 <label>Sort <select id="sort"><option value="given">as given</option>
 <option value="high">highest score first</option><option value="low">lowest score first</option></select></label>
 <span role="status"></span></div>
-<div>{_choice("map", "Maps to show", maps)}
+{map_controls(high)}</div>
+"""
+
+
+def map_controls(high: float) -> str:
+    """Which of the maps to show, how strongly, and the scale they share."""
+    maps = [("both", "Both maps"), ("without", "Without filter"), ("with", "With filter")]
+    stops = ", ".join(f"rgb({r} {g} {b} / {a / 255:.2f})" for r, g, b, a in COLOURS[::15])
+    return f"""<div>{_choice("map", "Maps to show", maps)}
 <label>Photo <input id="fade" type="range" max="100" value="100" aria-label="Opacity of the maps"> Map</label>
 <span class="scale" role="img" aria-label="Colour scale: z-scores from 0 to {high:g}">0
 <i style="background: linear-gradient(90deg, {stops}), #808080"></i> {high:g} z</span></div>
-</div>
 """
 
 

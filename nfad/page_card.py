@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from html import escape
 from io import BytesIO
 from math import isfinite
@@ -11,11 +12,13 @@ from pathlib import PurePath
 import numpy as np
 from PIL import Image
 
+from nfad.errors import NfadError
 from nfad.pictures import COLOURS, CONTOUR, bounded, check_pair, compared, contour, laid_over, levels
 from nfad.records import FAMILY_WORDS, Prediction
 
 THUMBNAIL = 480  # longest side of a photo in the page
 HEAT = 160  # a map is smooth: the browser enlarges it without a visible loss
+DASH = 6  # pixels of a thumbnail
 PHOTO_BYTES = 40_000  # 200 images stay below 15 MB
 
 
@@ -25,8 +28,15 @@ def changed(prediction: Prediction) -> bool:
     return bool(measured and prediction.control_is_anomalous != prediction.is_anomalous)
 
 
-def judged_card(photo: np.ndarray, prediction: Prediction, high: float, name: str) -> str:
-    """The image with its maps, verdict and reasons."""
+def judged_card(
+    photo: np.ndarray,
+    prediction: Prediction,
+    high: float,
+    name: str,
+    mask: np.ndarray | None = None,
+    tags: Sequence[str] = (),
+) -> str:
+    """The image with its maps, verdict and reasons; `mask`, on the model's view, is outlined in every picture."""
     check_pair(photo, prediction)
     photo = bounded(photo, THUMBNAIL)
     height, width = photo.shape[:2]
@@ -39,14 +49,15 @@ def judged_card(photo: np.ndarray, prediction: Prediction, high: float, name: st
     without = _layers(prediction, prediction.control_map, prediction.control_threshold, (height, width), high)
     filtered = _layers(prediction, prediction.map, prediction.threshold, (height, width), high)
     label = escape(PurePath(name).name)
-    panes = _pane("photo", "Photo", label) + _pane("without", "Without filter", label, without)
-    panes += _pane("with", "With filter", label, filtered)
+    truth, marked = _truth(prediction, mask, (height, width))
+    panes = _pane("photo", "Photo", label, marked) + _pane("without", "Without filter", label, without + marked)
+    panes += _pane("with", "With filter", label, filtered + marked)
     score = f"{prediction.score:.6g}" if isfinite(prediction.score) else ""
-    # The photo is stored once and shown three times.
+    # The photo and the truth are stored once and shown three times.
     return f"""<article class="{kinds}" data-score="{score}">
-<header>{badge}{_titled(name)}{turned}</header>
+<header>{badge}{_titled(name)}{_tags(tags)}{turned}</header>
 <div class="body">
-<div class="panes" style="--ratio: {width / height:.4f}; --photo: url({_jpeg(photo)})">
+<div class="panes" style="--ratio: {width / height:.4f}; --photo: url({_jpeg(photo)}){truth}">
 {panes}</div>
 {_reading(prediction, high)}</div>
 </article>
@@ -73,6 +84,10 @@ def _titled(source: str) -> str:
     return f"<h3><bdi>{escape(path.name or source)}</bdi></h3>{folder}"
 
 
+def _tags(words: Sequence[str]) -> str:
+    return "".join(f'<bdi class="tag">{escape(word)}</bdi>' for word in words)
+
+
 def _pane(kind: str, caption: str, label: str, layers: str = "") -> str:
     return (
         f'<figure class="{kind}"><div class="frame" role="img" aria-label="{caption}: {label}">{layers}</div>'
@@ -88,6 +103,24 @@ def _layers(prediction: Prediction, view: np.ndarray, level: float, size: tuple[
     outline = contour(laid_over(prediction, view, *_fitted(size, THUMBNAIL)), level, thickness=2)
     ink = np.array([(0, 0, 0, 0), (*CONTOUR, 255)], dtype=np.uint8)
     return heat + (f'<img alt="" src="{_png(outline, ink)}">' if outline.any() else "")
+
+
+def _truth(prediction: Prediction, mask: np.ndarray | None, size: tuple[int, int]) -> tuple[str, str]:
+    """The ground truth's outline as a style to set once and a layer that shows it; nothing if there is no defect."""
+    if mask is None or not mask.any():
+        return "", ""
+    if mask.shape != prediction.map.shape:
+        raise NfadError(
+            f"a mask must lie on the model's view of {prediction.source or 'an array'}, {prediction.map.shape}; "
+            f"got {mask.shape}: resize it to that view."
+        )
+    rows, columns = np.indices(fitted := _fitted(size, THUMBNAIL))
+    # The border of what is normal lies around the defect and hides nothing of it.
+    border = contour(-laid_over(prediction, mask.astype(np.float32), *fitted), -0.5, thickness=2)
+    # Black and white in turn is visible on any part, and no map has it.
+    dashes = np.where(border, 1 + (rows + columns) // DASH % 2, 0)
+    ink = np.array([(0, 0, 0, 0), (255, 255, 255, 255), (0, 0, 0, 255)], dtype=np.uint8)
+    return f"; --truth: url({_png(dashes, ink)})", '<i class="truth"></i>'
 
 
 def _fitted(size: tuple[int, int], side: int) -> tuple[int, int]:

@@ -64,6 +64,7 @@ main { padding-bottom: 64px; }
 .card > header { display: flex; flex-wrap: wrap; gap: 6px 14px; align-items: center; margin-bottom: 14px; }
 .card h3 { font-size: 16px; font-weight: 600; overflow-wrap: anywhere; min-width: 0; }
 .card .folder { font-size: 13px; color: var(--soft); overflow-wrap: anywhere; min-width: 0; }
+.tag { font-size: 13px; color: var(--soft); background: var(--well); padding: 3px 10px; border-radius: 6px; }
 .badge { font-size: 14px; font-weight: 600; padding: 3px 12px 3px 10px; border-radius: 99px; white-space: nowrap;
   color: var(--good); background: var(--good-wash); }
 .anomalous .badge { color: var(--bad); background: var(--bad-wash); }
@@ -75,7 +76,8 @@ main { padding-bottom: 64px; }
 .frame { position: relative; width: min(100%, calc(var(--tall, 340px) * var(--ratio))); aspect-ratio: var(--ratio);
   margin: 0 auto; background: var(--well) var(--photo) center / 100% 100%; border-radius: 4px; overflow: hidden;
   -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.frame img { position: absolute; inset: 0; width: 100%; height: 100%; }
+.frame img, .truth { position: absolute; inset: 0; width: 100%; height: 100%; }
+.truth { background: var(--truth) center / 100% 100%; }
 .heat { opacity: var(--heat); transition: opacity .15s; }
 @media (hover: hover) { .frame:hover .heat { opacity: 0; } }
 figcaption { font-size: 13px; color: var(--soft); text-align: center; margin-top: 7px; }
@@ -140,6 +142,46 @@ strong { font-weight: 700; }
 @media print { .live .bar { display: none; } .card { content-visibility: visible; break-inside: avoid; } }
 """
 
+# What an evaluation has and an inspection has not.
+REPORT = """
+.counts b { font-size: clamp(24px, 2.6vw, 32px); white-space: nowrap; }
+.counts { margin-bottom: 8px; }
+header .lead { margin-bottom: 28px; }
+.notes, .remarks { display: grid; gap: 6px; max-width: 90ch; margin: 0 0 18px; padding: 14px 20px; border-radius: 12px;
+  color: var(--turn); background: var(--turn-wash); }
+nav { display: flex; flex-wrap: wrap; gap: 4px 24px; border-block: 1px solid var(--line); padding: 10px 0; }
+a { color: var(--accent); }
+a:focus-visible, pre:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+h2 { scroll-margin-top: 20px; }
+h3 { font-size: 16px; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
+.full { width: auto; }
+.domains { width: 100%; }
+.domains th, .domains td { padding: 7px 0 7px 24px; vertical-align: baseline; }
+.domains thead th:first-child, .domains th[scope=rowgroup] { padding-left: 0; }
+.domains tbody tr + tr > * { border-top: 0; padding-top: 0; }
+.domains tbody th[scope=rowgroup] { vertical-align: top; font-weight: 600; }
+.domains tbody th[scope=rowgroup] small { display: block; font-weight: 400; white-space: nowrap; }
+.domains small { margin-left: .45em; white-space: nowrap; }
+.domains th small, .gain small { display: block; margin: 0; }
+.domains .gain { vertical-align: top; }
+.plots { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 8px 20px; margin: 8px 0 0; }
+.place .plots > div { max-width: 300px; }
+.places { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 520px), 1fr)); gap: 16px;
+  margin: 20px 0; }
+.place, .spread { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 16px 20px;
+  break-inside: avoid; }
+.spread { margin-top: 16px; }
+pre { max-height: 60vh; overflow: auto; font-size: 13px; user-select: all; }
+@media (max-width: 1080px) {
+  .domains th, .domains td { padding-left: 11px; }
+  .domains thead .number, .domains .gain { white-space: normal; }
+  .domains small { display: block; margin: 0; }
+  .domains .words { white-space: normal; }
+  .spread .chart text { font-size: 14px; }
+}
+@media (max-width: 640px) { .plots { grid-template-columns: 1fr; } }
+"""
+
 # The style sheet does the hiding and fading; the script only says what was chosen.
 SCRIPT = """
 (() => {
@@ -151,7 +193,7 @@ SCRIPT = """
     const shown = root.dataset.show || "all";
     const number = shown === "all" ? cards.length : cards.filter(card => card.classList.contains(shown)).length;
     const told = number === cards.length ? "" : `${number} of ${cards.length} shown`;
-    document.querySelector("[role=status]").textContent = told;
+    all("[role=status]").forEach(status => status.textContent = told);
   };
   all(".choice button").forEach(button => button.addEventListener("click", () => {
     all("button", button.parentElement).forEach(other => other.setAttribute("aria-pressed", other === button));

@@ -1,22 +1,22 @@
 """Teacher tokens → read-outs, in either order of filtering and fitting the reference.
 
 fit-then-filter (the paper): one reference of raw tokens, the operator afterwards, in closed form.
-filter-then-fit (ours, for closed-form references): tokens are filtered first and each filtered view has a reference
-of its own, which then spends nothing on describing nuisance and cannot put it back. Localization keeps the paper's
-idea: the view without V_g, blended with the control view by γ, each in units of its own normal spread.
+filter-then-fit (ours, for closed-form references): detection filters the tokens first and has a reference fitted to
+filtered normals, which then spends nothing on describing nuisance and cannot put it back. Control and localization
+stay the paper's, over the raw reference.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nfad.operator import ReadOut, discrepancy, gate, participation_ratio, read_out
+from nfad.operator import ReadOut, discrepancy, read_out
 from nfad.operator.gate import magnitude
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest
@@ -24,7 +24,7 @@ from nfad.reference.student import Student
 from nfad.vision.prior import foreground_tokens
 
 Tokens = Sequence[Float[Tensor, "image token _"]]
-VIEWS = ("control", "detection", "global")
+MAPS = ("control", "detection", "localization")
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,6 @@ class Operator:
     bases: tuple[Float[Tensor, "_ _"], ...]
     families: tuple[tuple[str, ...], ...]
     keep: tuple[Bool[Tensor, " _"], ...]
-
-    def removed(self, view: str, block: int) -> Float[Tensor, "channel k"]:
-        """The columns a view does without."""
-        basis = self.bases[block]
-        return {"control": basis[:, :0], "detection": basis, "global": basis[:, self.keep[block]]}[view]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What training normals look like: the gate's τ, and each view's mean and spread of token discrepancies."""
-
-    tau: float = 1.0
-    level: tuple[float, float] = (0.0, 0.0)  # control, global
-    spread: tuple[float, float] = (1.0, 1.0)
 
 
 def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor, "image token"]:
@@ -69,13 +55,15 @@ def on_foreground(
 
 
 @dataclass(frozen=True)
-class FitThenFilter:
-    """The paper's order; the reference is a student, a bank a block, or a linear model a block."""
+class Scorer:
+    """The raw tokens' reference (a student, or a bank or linear model a block); filter-then-fit adds filtered ones."""
 
     operator: Operator
     reference: Student | tuple[Nearest, ...] | tuple[Linear, ...]
-    calibration: Calibration = Calibration()
+    filtered: tuple[Nearest, ...] | tuple[Linear, ...] | None = None
+    tau: float = 1.0  # the gate's: what φ is for the median normal
     gate_by: str = "participation"
+    common_mode: bool = False  # filter-then-fit only: subtract each filtered map's own median
 
     def __call__(
         self,
@@ -84,103 +72,43 @@ class FitThenFilter:
         own: Int[Tensor, " image"] | None = None,
         prior: Float[Tensor, "image token"] | None = None,
     ) -> ReadOut:
-        expected = (
-            self.reference(images)
-            if isinstance(self.reference, Student)
-            else [_expect(reference, t, own) for reference, t in zip(self.reference, tokens, strict=True)]
-        )
-        out = read_out(
-            tokens,
-            expected,
-            self.operator.bases,
-            self.operator.keep,
-            self.calibration.tau,
-            self.operator.families,
-            self.gate_by,
-        )
-        if prior is None:
-            return out
-        names = ("control", "detection", "localization")
-        return dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in names})
+        operator = self.operator
+        expected = self.expect(tokens, images, own)
+        out = read_out(tokens, expected, operator.bases, operator.keep, self.tau, operator.families, self.gate_by)
+        if self.filtered is not None:
+            blocks = [
+                _filtered_discrepancy(reference, t, basis, own)
+                for reference, t, basis in zip(self.filtered, tokens, operator.bases, strict=True)
+            ]
+            out = dataclasses.replace(out, detection=torch.stack(blocks).mean(dim=0))
+        if prior is not None:
+            out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in MAPS})
+        if self.common_mode:
+            out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in MAPS[1:]})
+        return out
+
+    def expect(self, tokens: Tokens, images: Tensor | None, own: Int[Tensor, " image"] | None = None) -> list[Tensor]:
+        """What a normal image would have for these raw tokens."""
+        if isinstance(self.reference, Student):
+            return self.reference(images)
+        return [_expect(reference, t, own) for reference, t in zip(self.reference, tokens, strict=True)]
 
 
-@dataclass(frozen=True)
-class FilterThenFit:
-    """A reference for each view (control, detection, global) and block, fitted to that view's filtered normals."""
-
-    operator: Operator
-    references: dict[str, tuple[Nearest, ...] | tuple[Linear, ...]]
-    calibration: Calibration = Calibration()
-    gate_by: str = "participation"
-    common_mode: bool = False  # subtract each filtered map's own median
-
-    def __call__(
-        self,
-        tokens: Tokens,
-        images: Tensor | None = None,
-        own: Int[Tensor, " image"] | None = None,
-        prior: Float[Tensor, "image token"] | None = None,
-    ) -> ReadOut:
-        maps: dict[str, Tensor] = {}
-        nuisance: dict[str, Tensor] = {}
-        energy = inside = 0.0
-        for view in VIEWS:
-            blocks = []
-            for index, t in enumerate(tokens):
-                reference, removed = self.references[view][index], self.operator.removed(view, index)
-                basis = self.operator.bases[index] if view == "control" else None
-                compared, residual, coefficients = _compare(reference, t, removed, own, basis)
-                blocks.append(compared)
-                if view == "control":
-                    energy = energy + residual
-                    inside = inside + coefficients.sum(dim=1)
-                    families = self.operator.families[index]
-                    for family in dict.fromkeys(families):
-                        chosen = torch.tensor([name == family for name in families])
-                        nuisance[family] = nuisance.get(family, 0.0) + coefficients[:, chosen].sum(dim=1)
-            maps[view] = torch.stack(blocks).mean(dim=0)
-            if prior is not None:
-                maps[view] = on_foreground(maps[view], prior)
-        control = maps["control"]
-        spread = participation_ratio(control)
-        strength = gate(magnitude(control) if self.gate_by == "magnitude" else spread, self.calibration.tau)
-        (level_c, level_g), (spread_c, spread_g) = self.calibration.level, self.calibration.spread
-        plain = self.centred(control, level_c) / spread_c
-        diffuse = self.centred(maps["global"], level_g) / spread_g
-        localization = (1 - strength[:, None]) * plain + strength[:, None] * diffuse
-        whole = energy.clamp(min=1e-12)
-        return ReadOut(
-            control=control,
-            detection=without_common_mode(maps["detection"]) if self.common_mode else maps["detection"],
-            localization=localization,
-            participation=spread,
-            gate=strength,
-            nuisance_fraction=(inside / whole).clamp(0, 1),
-            nuisance_by_family={family: (value / whole).clamp(0, 1) for family, value in nuisance.items()},
-        )
-
-    def centred(self, token_map: Float[Tensor, "image token"], level: float) -> Float[Tensor, "image token"]:
-        """About the image's own median, or about the normals' level."""
-        return without_common_mode(token_map) if self.common_mode else token_map - level
+def residuals(
+    scorer: Scorer, tokens: Tokens, images: Float[Tensor, "image 3 h w"] | None = None
+) -> list[Float[Tensor, "image token _"]]:
+    """t − s of every block before any filtering."""
+    return [t - s for t, s in zip(tokens, scorer.expect(tokens, images), strict=True)]
 
 
-Scorer = FitThenFilter | FilterThenFit
-
-
-def _compare(
-    reference: Linear | Nearest, tokens: Tensor, removed: Tensor, own: Tensor | None, basis: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Filtered tokens against their expectation: 1 − cos; the residual's energy, and that within each column of V."""
+def _filtered_discrepancy(
+    reference: Linear | Nearest, tokens: Tensor, basis: Tensor, own: Tensor | None
+) -> Float[Tensor, "image token"]:
+    """1 − cos of the tokens off V and what a reference fitted off V expects of them."""
     if isinstance(reference, Linear):
-        found = reference.compare(tokens, removed)
-        inside = None if basis is None else reference.residual_inside(tokens, found.coordinates, basis)
-        compared, energy = found.discrepancy, found.energy.sum(dim=1)
-    else:
-        filtered = tokens - (tokens @ removed) @ removed.T
-        expected = reference(filtered, own)
-        inside = None if basis is None else (filtered - expected) @ basis
-        compared, energy = discrepancy(filtered, expected), (filtered - expected).square().sum(dim=(1, 2))
-    return compared, energy, None if inside is None else inside.square().sum(dim=1)
+        return reference.compare(tokens, basis)
+    filtered = tokens - (tokens @ basis) @ basis.T
+    return discrepancy(filtered, reference(filtered, own))
 
 
 def _expect(reference: Linear | Nearest, tokens: Tensor, own: Tensor | None) -> Tensor:
@@ -188,21 +116,10 @@ def _expect(reference: Linear | Nearest, tokens: Tensor, own: Tensor | None) -> 
 
 
 @torch.inference_mode()
-def calibrate(scorer: Scorer, batches: Callable[[], object]) -> Scorer:
-    """τ = median φ over training normals (Eq. 11), and the views' levels, from one pass over the scorer's inputs."""
-    statistics, sums = [], torch.zeros(2, 2, dtype=torch.float64)
-    count = 0
-    # With τ at its smallest the gate is open everywhere, and localization is the global view alone.
-    probe = dataclasses.replace(scorer, calibration=Calibration(tau=1e-12))
+def calibrate(scorer: Scorer, batches: Callable[[], Iterable]) -> Scorer:
+    """τ = median φ over training normals (Eq. 11), from one pass over the scorer's inputs."""
+    statistics = []
     for inputs in batches():
-        out = probe(*inputs)
+        out = scorer(*inputs)
         statistics.append(magnitude(out.control) if scorer.gate_by == "magnitude" else out.participation)
-        control = scorer.centred(out.control, 0.0) if isinstance(scorer, FilterThenFit) else out.control
-        for row, values in enumerate((control, out.localization)):
-            sums[row] += torch.stack([values.double().sum(), values.double().square().sum()])
-        count += out.control.numel()
-    mean = sums[:, 0] / count
-    spread = (sums[:, 1] / count - mean**2).clamp(min=0).sqrt().clamp(min=1e-12)
-    tau = float(torch.cat(statistics).quantile(0.5))
-    calibration = Calibration(max(tau, 1e-12), tuple(mean.tolist()), tuple(spread.tolist()))
-    return dataclasses.replace(scorer, calibration=calibration)
+    return dataclasses.replace(scorer, tau=max(float(torch.cat(statistics).quantile(0.5)), 1e-12))

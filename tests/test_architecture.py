@@ -22,6 +22,7 @@ ALLOWED = {
     "nuisance": {"config", "errors", "operator", "scoring", "tokens", "vision"},
     "training": {"config", "errors", "reference", "writing"},
     "fitting": {"config", "errors", "operator", "reference", "scoring", "tokens", "training", "vision"},
+    "analysis": {"detector", "errors", "evaluation", "records", "scoring", "tokens", "vision"},
     "pictures": {"records", "errors", "writing"},
     "page": {"page_card", "page_look", "pictures", "records", "errors", "writing"},
 }

@@ -60,12 +60,14 @@ def test_an_edited_threshold_is_refused(model, tmp_path):
         Detector.load(rewrite(model, tmp_path / "e.nfad", lower))
 
 
-def test_a_newer_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("nfad.artifact.FORMAT", FORMAT + 1)
-    newer = Detector.load(model).save(tmp_path / "newer.nfad")
+@pytest.mark.parametrize(("step", "words"), [(1, "newer than this nfad reads"), (-1, "fit it again")])
+def test_another_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch, step, words):
+    detector = Detector.load(model)
+    monkeypatch.setattr("nfad.artifact.FORMAT", FORMAT + step)
+    other = detector.save(tmp_path / "other.nfad")
     monkeypatch.undo()
-    with pytest.raises(NfadError, match="newer than this nfad reads"):
-        Detector.load(newer)
+    with pytest.raises(NfadError, match=words):
+        Detector.load(other)
 
 
 def test_other_safetensors_and_missing_files_are_refused(tmp_path):

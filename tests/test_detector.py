@@ -13,7 +13,7 @@ NORMALS = parts(20)
 VARIANTS = [
     {"reference": "linear", "order": "filter-then-fit"},
     {"reference": "linear", "order": "filter-then-fit", "common_mode": False, "foreground": True},
-    {"reference": "linear", "order": "fit-then-filter"},
+    {"reference": "linear", "order": "fit-then-filter", "incidence": "rotated"},
     {"reference": "nearest", "order": "filter-then-fit"},
     {"reference": "nearest", "order": "fit-then-filter", "gate": "magnitude"},
     {"reference": "student", "order": "fit-then-filter"},

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from nfad.errors import NfadError
-from nfad.evaluation.metrics import checked_scores
+from nfad.evaluation.metrics import checked_scores, image_metrics
 
 CHUNK = 2**19  # drawn images held at once, about 30 MB
 
@@ -20,8 +20,37 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether a difference is beyond what resampling the images explains."""
+        return self.low > 0 or self.high < 0
+
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
+
+
+def auroc_resamples(scores: np.ndarray, labels: np.ndarray, seed: int = 0, samples: int = 1000) -> np.ndarray:
+    """AUROC of each resample of the images; NaN if a class is missing.
+
+    The draws depend on the seed and the labels alone: those of two detectors over the same images are paired.
+    """
+    if samples < 1:
+        raise NfadError(f"samples must be at least 1; got {samples}")
+    scores, labels = checked_scores(scores, labels)
+    if labels.all() or not labels.any():
+        return np.full(samples, np.nan)
+    return np.concatenate([weighted_aurocs(scores, labels, counts) for counts in _resamples(labels, seed, samples)])
+
+
+def percentiles(value: float, resamples: np.ndarray, level: float = 0.95) -> Interval:
+    """The resamples' percentiles about an estimate; NaN throughout where it is not defined."""
+    _check_level(level)
+    resamples = resamples[~np.isnan(resamples)]
+    if not len(resamples) or np.isnan(value):
+        return Interval(float("nan"), float("nan"), float("nan"))
+    low, high = np.quantile(resamples, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    # Percentiles of few or skewed resamples can miss the estimate itself; an interval without it would only confuse.
+    return Interval(float(value), min(float(low), value), max(float(high), value))
 
 
 def auroc_interval(
@@ -31,8 +60,7 @@ def auroc_interval(
 
     Where the classes do not overlap every resample gives 1, and so does the interval: it says nothing of other images.
     """
-    scores, labels = checked_scores(scores, labels)
-    return _bootstrap([scores], labels, seed, samples, level)
+    return percentiles(image_metrics(scores, labels).auroc, auroc_resamples(scores, labels, seed, samples), level)
 
 
 def paired_interval(
@@ -44,9 +72,9 @@ def paired_interval(
     level: float = 0.95,
 ) -> Interval:
     """AUROC of a less that of b on the same images, resampled together; NaN throughout if a class is missing."""
-    scores_a, labels = checked_scores(scores_a, labels)
-    scores_b, _ = checked_scores(scores_b, labels)
-    return _bootstrap([scores_a, scores_b], labels, seed, samples, level)
+    difference = image_metrics(scores_a, labels).auroc - image_metrics(scores_b, labels).auroc
+    drawn_a, drawn_b = (auroc_resamples(scores, labels, seed, samples) for scores in (scores_a, scores_b))
+    return percentiles(difference, drawn_a - drawn_b, level)
 
 
 def rate_interval(hits: int, total: int, level: float = 0.95) -> Interval:
@@ -72,24 +100,6 @@ def weighted_aurocs(scores: np.ndarray, labels: np.ndarray, counts: np.ndarray) 
     normal = np.add.reduceat(np.where(labels, 0, counts), ties, axis=1)
     wins = (anomalous * (2 * np.cumsum(normal, axis=1) - normal)).sum(axis=1)
     return wins / (2.0 * anomalous.sum(axis=1) * normal.sum(axis=1))
-
-
-def _bootstrap(scores: list[np.ndarray], labels: np.ndarray, seed: int, samples: int, level: float) -> Interval:
-    _check_level(level)
-    if samples < 1:
-        raise NfadError(f"samples must be at least 1; got {samples}")
-    if labels.all() or not labels.any():
-        return Interval(float("nan"), float("nan"), float("nan"))
-
-    def statistic(counts: np.ndarray) -> np.ndarray:
-        aurocs = [weighted_aurocs(each, labels, counts) for each in scores]
-        return aurocs[0] if len(aurocs) == 1 else aurocs[0] - aurocs[1]
-
-    value = float(statistic(np.ones((1, len(labels)), dtype=np.int64))[0])
-    drawn = np.concatenate([statistic(counts) for counts in _resamples(labels, seed, samples)])
-    low, high = np.quantile(drawn, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    # Percentiles of few or skewed resamples can miss the estimate itself; an interval without it would only confuse.
-    return Interval(value, min(float(low), value), max(float(high), value))
 
 
 def _resamples(labels: np.ndarray, seed: int, samples: int) -> Iterator[np.ndarray]:

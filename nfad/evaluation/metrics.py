@@ -91,6 +91,7 @@ def pixel_metrics(maps: Sequence[np.ndarray], masks: Sequence[np.ndarray], proto
               the images with a non-empty mask.
 
     Where the three stepped originals fail (constant maps, fewer than two points kept, all kept at FPR 0) it is NaN.
+    docs/metrics.md has them side by side, with who uses which and the masks their published numbers stand on.
     """
     if protocol not in PROTOCOLS:
         raise NfadError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {protocol!r}")

@@ -11,6 +11,7 @@ bounds take the worst and the best order they can have.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -51,8 +52,9 @@ class PixelBounds:
 class StreamingPixelMetrics:
     """`update` once an image, then `result()` and `bounds()`; AUPRO is that of protocol `mvtec`.
 
-    Memory is 29 bytes a bin whatever the number of images (30 MB by default). Scores in float64 are rounded to float32
-    for binning alone; the bounds hold for the unrounded ones.
+    Memory is 29 bytes a bin whatever the number of images (30 MB by default), and about twice as much again while bins
+    are joined or results read. Scores in float64 are rounded to float32 for binning alone; the bounds hold for the
+    unrounded ones.
     """
 
     def __init__(self, bins: int = 2**20) -> None:
@@ -61,7 +63,8 @@ class StreamingPixelMetrics:
         self._mass = np.zeros((3, bins))  # counts as float64 are exact up to 2^53 pixels
         self._value = np.zeros(bins, dtype=np.uint32)  # key of a score seen in the bin; 0 is no score's key
         self._mixed = np.zeros(bins, dtype=bool)  # whether another was
-        self._pages = np.zeros(0, dtype=np.uint32)  # bin number >> PAGE_BITS of each page, in the order taken
+        self._pages = np.zeros(0, dtype=np.uint32)  # bin number >> PAGE_BITS of each page, ascending
+        self._slots = np.zeros(0, dtype=np.intp)  # where in the arrays above it lies: bins slot * PAGE onwards
         self._shift = 0  # a score's bin number is its key >> shift
         self._images = 0
         self._regions = 0
@@ -72,15 +75,26 @@ class StreamingPixelMetrics:
         with np.errstate(over="ignore"):  # what exceeds float32 becomes infinite, still in order
             rounded = score_map.astype(np.float32)
         keys = monotone_bits(rounded)
-        normal, counts = np.unique(keys[~mask], return_counts=True)
+        normal, counts = _runs(np.sort(keys[~mask]))
         anomalous, (weight, regions) = keys[mask], region_weights(mask)
+        order = np.argsort(anomalous)  # what is sorted falls into few runs of one page
+        anomalous, weight = anomalous[order], weight[order]
         self._make_room(np.append(normal, anomalous))
-        self._add(NORMAL, normal, counts.astype(float))
-        self._add(ANOMALOUS, anomalous, np.ones(len(anomalous)))
-        self._add(OVERLAP, anomalous, weight)
+        self._add(normal, {NORMAL: counts.astype(float)})  # np.add.at is slow where it must convert
+        self._add(anomalous, {ANOMALOUS: np.ones(len(anomalous)), OVERLAP: weight})
         self._mixed[self._places(keys[rounded != score_map])] = True
         self._images += 1
         self._regions += regions
+
+    def merge(self, other: StreamingPixelMetrics) -> StreamingPixelMetrics:
+        """A stream that has seen the images of both, as if they had come to one; neither is changed."""
+        both = deepcopy(self)
+        while both._shift < other._shift:  # what shares a bin there can't be told apart here
+            both._join()
+        both._pour(*other._contents())
+        both._images += other._images
+        both._regions += other._regions
+        return both
 
     def result(self) -> PixelMetrics:
         """The metrics with the scores of a bin counted as equal."""
@@ -98,42 +112,52 @@ class StreamingPixelMetrics:
     def _make_room(self, keys: np.ndarray) -> None:
         """Take the pages these keys need; while there are too few, join bins."""
         while True:
-            wanted = keys >> (self._shift + PAGE_BITS)
-            wanted = wanted[np.diff(wanted, prepend=~wanted[:1]) != 0]  # keys come mostly sorted: spares a sort of all
-            needed = np.setdiff1d(wanted, self._pages)
-            if (len(self._pages) + len(needed)) * PAGE <= len(self._value):
+            wanted = np.unique(_runs(keys >> (self._shift + PAGE_BITS))[0])
+            needed = wanted[~np.isin(wanted, self._pages, assume_unique=True)]
+            taken = len(self._pages)
+            if (taken + len(needed)) * PAGE <= len(self._value):
                 break
             self._join()
-        self._pages = np.append(self._pages, needed)
+        pages, slots = np.append(self._pages, needed), np.append(self._slots, taken + np.arange(len(needed)))
+        order = np.argsort(pages)
+        self._pages, self._slots = pages[order], slots[order]
 
     def _join(self) -> None:
-        held = self._occupied()
-        keys, mixed, mass = self._value[held], self._mixed[held], self._mass[:, held]
+        contents = self._contents()
         self._shift += 1
-        self._pages = np.unique(keys >> (self._shift + PAGE_BITS))
+        self._pages, self._slots = self._pages[:0], self._slots[:0]
         for array in (self._mass, self._value, self._mixed):
             array.fill(0)
-        for row in (NORMAL, ANOMALOUS, OVERLAP):
-            self._add(row, keys, mass[row])
+        self._pour(*contents)
+
+    def _contents(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each bin that holds a score: a key, whether it is mixed, and its three masses."""
+        held = self._occupied()
+        return self._value[held], self._mixed[held], self._mass[:, held]
+
+    def _pour(self, keys: np.ndarray, mixed: np.ndarray, mass: np.ndarray) -> None:
+        self._make_room(keys)
+        self._add(keys, dict(enumerate(mass)))
         self._mixed[self._places(keys[mixed])] = True
 
     def _places(self, keys: np.ndarray) -> np.ndarray:
         """The bins of these keys, whose pages have been taken."""
         numbers = keys >> self._shift
-        order = np.argsort(self._pages)
-        page = order[np.searchsorted(self._pages[order], numbers >> PAGE_BITS)]
-        return page * PAGE + (numbers & (PAGE - 1))
+        pages, lengths = _runs(numbers >> PAGE_BITS)
+        slots = self._slots[np.searchsorted(self._pages, pages)]
+        return np.repeat(slots * PAGE, lengths) + (numbers & (PAGE - 1))
 
-    def _add(self, row: int, keys: np.ndarray, amounts: np.ndarray) -> None:
+    def _add(self, keys: np.ndarray, amounts: dict[int, np.ndarray]) -> None:
         places = self._places(keys)
-        np.add.at(self._mass[row], places, amounts)
+        for row, amount in amounts.items():
+            np.add.at(self._mass[row], places, amount)
         empty = self._value[places] == 0
         self._value[places[empty]] = keys[empty]
         self._mixed[places[self._value[places] != keys]] = True
 
     def _occupied(self) -> np.ndarray:
         """The bins that hold a score, in the scores' order."""
-        places = np.argsort(self._pages)[:, None] * PAGE + np.arange(PAGE)
+        places = self._slots[:, None] * PAGE + np.arange(PAGE)
         return places[self._value[places] != 0]
 
     def _curve(self) -> tuple[Curve, np.ndarray]:
@@ -159,6 +183,12 @@ def monotone_bits(scores: np.ndarray) -> np.ndarray:
     """uint32 keys in the order of these float32 scores; equal scores, 0.0 and -0.0 too, share one."""
     bits = (scores + np.float32(0.0)).view(np.uint32)  # -0.0 + 0.0 is 0.0
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+
+
+def _runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each stretch of equal neighbours: its value and its length."""
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else np.zeros(0, dtype=np.intp)
+    return values[starts], np.diff(starts, append=len(values))
 
 
 def _auroc_bound(curve: Curve, mixed: np.ndarray) -> Bound:

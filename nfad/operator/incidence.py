@@ -38,18 +38,15 @@ def global_columns(incidences: Sequence[Float[Tensor, " _"]], quantile: float = 
     return [scores > floor for scores in incidences]
 
 
-def rotation_invariant_columns(
-    basis: Float[Tensor, "channel k"], normal: Moments, quantile: float = 0.25
-) -> Float[Tensor, "channel r"]:
-    """The supplement's alternative: the most image-wide directions *within* span V, whatever its columns.
+def rotation_invariant_columns(basis: Float[Tensor, "channel k"], normal: Moments) -> Float[Tensor, "channel k"]:
+    """The supplement's alternative: span V by mixtures of its columns, from the most image-wide to the most local.
 
-    Solves (Vᵀ Between V) a = λ (Vᵀ Total V) a and keeps the upper share; the paper found it worse.
+    Solves (Vᵀ Between V) a = λ (Vᵀ Total V) a; the leading ones serve as V_g. The paper found it worse.
     """
     wide = basis.double()
     between = wide.T @ normal.between @ wide
     total = wide.T @ normal.covariance @ wide
     ridge = 1e-9 * total.diagonal().mean() * torch.eye(len(total), dtype=total.dtype)
     _, mixing = scipy.linalg.eigh(between.numpy(), (total + ridge).numpy())
-    skipped = round(quantile * basis.shape[1])  # eigenvalues ascend: the first are the most local
-    kept, _ = torch.linalg.qr(wide @ torch.from_numpy(mixing[:, skipped:].copy()))
-    return kept.to(basis.dtype)
+    mixed, _ = torch.linalg.qr(wide @ torch.from_numpy(mixing[:, ::-1].copy()))  # eigenvalues ascend
+    return mixed.to(basis.dtype)

@@ -13,15 +13,6 @@ from nfad.operator.readout import stable_cosine
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Tokens against their expectation: 1 − cos, the residual's energy, and the expectation's coordinates."""
-
-    discrepancy: Float[Tensor, "image token"]
-    energy: Float[Tensor, "image token"]
-    coordinates: Float[Tensor, "image token q"]
-
-
-@dataclass(frozen=True)
 class Linear:
     """expected(t) = μ + U Uᵀ(t − μ): closed form, one streaming pass, constant size."""
 
@@ -46,8 +37,10 @@ class Linear:
         count = min(int((held < variance).sum()) + 1, int((values > 0).sum()))
         return cls(mean.float(), vectors[:, :count].float().contiguous())
 
-    def compare(self, tokens: Float[Tensor, "image token channel"], removed: Float[Tensor, "channel k"]) -> Comparison:
-        """Of raw tokens off the removed columns with what is expected of them, forming neither.
+    def compare(
+        self, tokens: Float[Tensor, "image token channel"], removed: Float[Tensor, "channel k"]
+    ) -> Float[Tensor, "image token"]:
+        """1 − cos of raw tokens off the removed columns with what is expected of them, forming neither.
 
         With Πt the filtered token and a reference fitted off the same columns (μ and U are then orthogonal to them):
         ‖Πt‖² = ‖t‖² − ‖Vᵀt‖², ⟨Πt, s⟩ = ⟨t,μ⟩ + ⟨u, Uᵀt⟩, ‖s‖² = ‖μ‖² + 2⟨u, Uᵀμ⟩ + ‖u‖², u = Uᵀt − Uᵀμ.
@@ -61,16 +54,7 @@ class Linear:
         token_square = tokens.square().sum(dim=-1) - inside.square().sum(dim=-1)
         dot = with_mean[..., 0] + (coordinates * along).sum(dim=-1)
         square = self.mean.square().sum() + 2 * coordinates @ offset + coordinates.square().sum(dim=-1)
-        return Comparison(1 - stable_cosine(dot, token_square, square), token_square - 2 * dot + square, coordinates)
-
-    def residual_inside(
-        self,
-        tokens: Float[Tensor, "image token channel"],
-        coordinates: Float[Tensor, "image token q"],
-        basis: Float[Tensor, "channel k"],
-    ) -> Float[Tensor, "image token k"]:
-        """Vᵀ(t − s) of raw tokens and their expectation, given its coordinates."""
-        return tokens @ basis - self.mean @ basis - coordinates @ (self.components.T @ basis)
+        return 1 - stable_cosine(dot, token_square, square)
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token channel"]:
         return self.mean + ((tokens - self.mean) @ self.components) @ self.components.T

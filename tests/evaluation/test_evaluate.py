@@ -1,12 +1,15 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from parts import part, tiny
 from PIL import Image
 
 from nfad import Detector, NfadError
-from nfad.evaluation.evaluate import EVERYWHERE, evaluate, load_mask
+from nfad.evaluation.evaluate import EVERYWHERE, METRICS, domain_mean, evaluate, mask_of
 from nfad.evaluation.metrics import image_metrics, pixel_metrics
-from nfad.records import Sample
+from nfad.records import Geometry, Sample
+from nfad.vision.corruptions import Corruption
 
 
 @pytest.fixture(scope="module")
@@ -23,30 +26,99 @@ def samples(tmp_path_factory):
     return made
 
 
-def test_rows_are_the_metrics_of_the_predictions(samples):
-    detector = Detector.fit([part(i, 80) for i in range(20)], tiny(false_alarm_rate=0.2))
+@pytest.fixture(scope="module")
+def detector():
+    return Detector.fit([part(i, 80) for i in range(20)], tiny(false_alarm_rate=0.2))
+
+
+def test_rows_are_the_metrics_of_the_predictions(detector, samples):
     seen = []
-    rows = evaluate(detector, samples, lambda sample, prediction: seen.append((sample, prediction)))
-    assert [row.domain for row in rows] == ["same", "dark", EVERYWHERE]
-    assert [(row.good, row.bad) for row in rows] == [(4, 4), (4, 4), (8, 8)]
-    dark = [(s, p) for s, p in seen if s.domain == "dark"]
-    labels = [s.anomalous for s, _ in dark]
-    assert rows[1].auroc == image_metrics([p.score for _, p in dark], labels).auroc
-    assert rows[1].control_auroc == image_metrics([p.control_score for _, p in dark], labels).auroc
-    good = [p for s, p in dark if not s.anomalous]
-    assert rows[1].false_alarms == np.mean([p.is_anomalous for p in good])
-    masks = np.stack([load_mask(s, 64) for s, _ in dark])
-    assert rows[1].aupro == pixel_metrics(np.stack([p.map for _, p in dark]), masks).aupro
-    assert rows[1].gain.low <= rows[1].auroc - rows[1].control_auroc <= rows[1].gain.high
+    found = evaluate(detector, samples, on_result=lambda sample, prediction: seen.append((sample, prediction)))
+    assert [row.domain for row in found.rows] == ["same", "dark", EVERYWHERE]
+    assert [(row.good, row.bad) for row in found.rows] == [(4, 4), (4, 4), (8, 8)]
+    assert found.pixel_error == 0 and found.without_mask == 0
+    for row in found.rows:
+        here = [(s, p) for s, p in seen if row.domain in (s.domain, EVERYWHERE)]
+        labels = [s.anomalous for s, _ in here]
+        ours, control, full = (row.arms[arm] for arm in ("nfad", "control", "full"))
+        assert ours.i_auroc == image_metrics([p.score for _, p in here], labels).auroc
+        assert control.i_ap == image_metrics([p.control_score for _, p in here], labels).ap
+        assert ours.false_alarms == np.mean([p.is_anomalous for s, p in here if not s.anomalous])
+        assert control.detections == np.mean([p.control_is_anomalous for s, p in here if s.anomalous])
+        masks = np.stack([mask_of(s, p.geometry, 64) for s, p in here])
+        assert ours.aupro == pixel_metrics(np.stack([p.map for _, p in here]), masks).aupro
+        assert full.p_ap == pixel_metrics(np.stack([p.detection_map for _, p in here]), masks).ap
+        for metric in ("i_auroc", "p_auroc", "aupro"):
+            gain = row.gains[metric]
+            assert gain.value == getattr(ours, metric) - getattr(control, metric)
+            assert gain.low <= gain.value <= gain.high
+            low, high = ours.intervals[metric]
+            assert low <= getattr(ours, metric) <= high
 
 
-def test_masks_follow_the_view(samples):
-    assert not load_mask(samples[0], 64).any()
-    mask = load_mask(samples[1], 160)
+def test_streaming_gives_the_same_within_its_bound(detector, samples, monkeypatch):
+    exact = evaluate(detector, samples)
+    monkeypatch.setattr("nfad.evaluation.pixels.HELD", 0)
+    streamed = evaluate(detector, samples)
+    for a, b in zip(exact.rows, streamed.rows):
+        for arm in a.arms:
+            for metric in METRICS:
+                difference = abs(getattr(a.arms[arm], metric) - getattr(b.arms[arm], metric))
+                assert difference <= streamed.pixel_error + 1e-12
+    with pytest.raises(NfadError, match="only protocol 'mvtec' streams"):
+        evaluate(detector, samples, protocol="mmr")
+
+
+def test_a_corruption_is_applied_to_every_view_and_repeats(detector, samples):
+    plain = evaluate(detector, samples)
+    twice = [evaluate(detector, samples, corruption=Corruption("gaussian_noise", 5)) for _ in range(2)]
+    scores = [[image.score for image in each.images] for each in (plain, *twice)]
+    assert scores[1] == scores[2]
+    assert all(a != b for a, b in zip(scores[0], scores[1]))
+
+
+def test_bad_images_without_a_mask_are_left_out_of_the_pixel_metrics(detector, samples):
+    some = [dataclasses.replace(s, mask=None) if i == 1 else s for i, s in enumerate(samples)]
+    left, without = evaluate(detector, some), evaluate(detector, [s for i, s in enumerate(samples) if i != 1])
+    assert left.without_mask == 1
+    assert left.rows[-1].arms["nfad"].p_auroc == without.rows[-1].arms["nfad"].p_auroc
+    none = evaluate(detector, [dataclasses.replace(s, mask=None) for s in samples])
+    assert np.isnan(none.rows[0].arms["nfad"].aupro) and np.isnan(none.rows[0].gains["p_auroc"].low)
+
+
+def test_masks_follow_the_view(samples, tmp_path):
+    whole = Geometry(80, 80, 0, 0, 80, 80)
+    assert not mask_of(samples[0], whole, 64).any()
+    mask = mask_of(samples[1], whole, 160)
     assert mask[80:105, 80:105].all() and mask.sum() == 26 * 26
+    # a centre crop of 40..56: the defect fills all but its last three rows and columns
+    cropped = mask_of(samples[1], Geometry(80, 80, 40, 40, 16, 16), 16)
+    assert cropped[:13, :13].all() and cropped.sum() == 169
+    numbered = np.zeros((80, 80), np.uint8)
+    numbered[:40], numbered[40:60] = 1, 3
+    Image.fromarray(numbered).save(tmp_path / "classes.png")
+    classes = dataclasses.replace(samples[1], mask=tmp_path / "classes.png")
+    assert mask_of(classes, whole, 80).sum() == 60 * 80
 
 
-def test_a_cropped_view_is_refused(samples):
+def test_a_cropped_view_is_measured_where_the_model_looks(samples):
     detector = Detector.fit([part(i, 80) for i in range(12)], tiny(resize=72))
-    with pytest.raises(NfadError, match="resize=None"):
-        evaluate(detector, samples)
+    found = evaluate(detector, samples, readout="detection")
+    assert found.rows[-1].arms["nfad"].p_auroc == found.rows[-1].arms["full"].p_auroc
+
+
+@pytest.mark.parametrize("changes", [{"readout": "control"}, {"protocol": "best"}])
+def test_unknown_choices_are_named(detector, samples, changes):
+    with pytest.raises(NfadError, match=f"{next(iter(changes))} must be one of"):
+        evaluate(detector, samples, **changes)
+
+
+def test_an_empty_test_set_is_refused(detector):
+    with pytest.raises(NfadError, match="empty"):
+        evaluate(detector, [])
+
+
+def test_the_mean_over_domains_leaves_the_pooled_row_out(detector, samples):
+    rows = evaluate(detector, samples).rows
+    expected = (rows[0].arms["nfad"].i_ap + rows[1].arms["nfad"].i_ap) / 2
+    assert domain_mean(rows, "nfad", "i_ap") == expected

@@ -127,6 +127,46 @@ def test_bounds_hold_in_any_order_of_arrival(case, seed):
     assert_bounds_hold(streamed([maps[i] for i in order], [masks[i] for i in order], 512), maps, masks)
 
 
+@settings(max_examples=80, deadline=None)
+@given(case=streams(), bins=st.sampled_from([256, 512, 2**14]), data=st.data())
+def test_two_streams_merged_are_one(case, bins, data):
+    maps, masks = case
+    cut = data.draw(st.integers(0, len(maps)))
+    merged = streamed(maps[:cut], masks[:cut], bins).merge(streamed(maps[cut:], masks[cut:], bins))
+    one = streamed(maps, masks, bins)
+    assert merged._shift == one._shift
+    rounding = {"abs": 1e3 * np.finfo(float).eps, "nan_ok": True}  # overlaps are added in another order
+    for found, wanted in ((merged.result(), one.result()), (merged.bounds(), one.bounds())):
+        for name in METRICS:
+            assert getattr(found, name) == pytest.approx(getattr(wanted, name), **rounding)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    case=streams(np.float64, st.one_of(NASTY, st.floats(0.1, 0.1 + 1e-9))),
+    bins=st.permutations([256, 512, 2**14]),
+    cut=st.integers(0, 4),
+)
+def test_bounds_hold_when_streams_of_other_sizes_are_merged(case, bins, cut):
+    maps, masks = case
+    total = StreamingPixelMetrics(bins[0])
+    for size, part in zip(bins[1:], (slice(cut), slice(cut, None))):
+        total = total.merge(streamed(maps[part], masks[part], size))
+    assert_bounds_hold(total, maps, masks)
+
+
+def test_merging_leaves_both_alone_and_goes_on():
+    maps, masks = realistic()
+    parts = streamed(maps[:6], masks[:6], 2**14), streamed(maps[6:12], masks[6:12], 2**14)
+    before = [(part.result(), part.bounds()) for part in parts]
+    both = parts[0].merge(parts[1])
+    for score_map, mask in zip(maps[12:], masks[12:]):
+        both.update(score_map, mask)
+    assert [(part.result(), part.bounds()) for part in parts] == before
+    assert_bounds_hold(both, maps, masks)
+    assert both.result().auroc == streamed(maps, masks, 2**14).result().auroc
+
+
 def test_memory_does_not_grow():
     maps, masks = realistic(images=8)
     stream = StreamingPixelMetrics(bins=4096)

@@ -107,17 +107,19 @@ def test_a_score_at_the_quartile_itself_is_not_above_it():
 def test_rotation_invariant_columns_span_the_most_image_wide_part(columns, quantile, seed):
     features = random(8, 10, 8, seed=seed) + random(8, 1, 8, seed=seed + 1)
     basis, normal = rotation(8, seed + 2)[:, :columns], moments(features)
-    found = rotation_invariant_columns(basis, normal, quantile)
-    assert found.shape == (8, columns - round(quantile * columns))
-    if found.shape[1] == 0:
+    cut = round(quantile * columns)
+    whole = rotation_invariant_columns(basis, normal)
+    assert whole.shape == (8, columns)
+    if cut == columns:
         return
+    found = whole[:, : columns - cut]
     tolerance = 64 * 8 * EPS
     assert (found.T @ found - torch.eye(found.shape[1])).abs().max() <= tolerance
     assert (found - basis @ (basis.T @ found)).abs().max() <= tolerance * columns
     # Whatever the columns of V: a turned V of the same span gives the same span, and its best direction is at
     # least as image-wide as V's best column.
-    turned = rotation_invariant_columns(basis @ rotation(columns, seed + 3), normal, quantile)
-    values, cut = generalized_values(basis, normal), round(quantile * columns)
+    turned = rotation_invariant_columns(basis @ rotation(columns, seed + 3), normal)[:, : columns - cut]
+    values = generalized_values(basis, normal)
     gap = float(values[cut] - values[cut - 1]) if cut else 1.0
     condition = float(torch.linalg.cond(basis.T @ normal.covariance @ basis))
     assert torch.linalg.matrix_norm(found - turned @ (turned.T @ found), 2) <= tolerance * condition / gap
@@ -141,7 +143,7 @@ def test_rotation_invariant_columns_undo_a_mixing_that_hides_the_global_directio
     mixed = turn[:, :2] @ half  # both columns are half global, half local
     scores = incidence(mixed, features)
     assert ((scores > 0.1) & (scores < 0.9)).all()
-    [found] = rotation_invariant_columns(mixed, moments(features), 0.5).T
+    found = rotation_invariant_columns(mixed, moments(features))[:, 0]
     cosine = abs(float(found @ turn[:, 0]))
     # Global and local coefficients are uncorrelated by construction, so λ = 1 and 0 with these very directions.
     assert cosine >= 1 - 1e-6

@@ -152,10 +152,4 @@ def test_comparing_in_closed_form_is_comparing_what_is_formed(seed, k):
     expected = reference(filtered)
     found = reference.compare(tokens, removed)
     tolerance = 1e3 * torch.finfo(torch.float32).eps
-    torch.testing.assert_close(found.discrepancy, discrepancy(filtered, expected), atol=tolerance, rtol=tolerance)
-    energy = (filtered - expected).square().sum(dim=-1)
-    torch.testing.assert_close(found.energy, energy, atol=tolerance, rtol=tolerance)
-    if k == 0:
-        basis = torch.linalg.qr(torch.randn(12, 4, generator=generator)).Q
-        inside = reference.residual_inside(tokens, found.coordinates, basis)
-        torch.testing.assert_close(inside, (tokens - expected) @ basis, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(found, discrepancy(filtered, expected), atol=tolerance, rtol=tolerance)

@@ -1,0 +1,101 @@
+"""From a table's name and data sets to its CSV, Markdown and figure; and, before that, what it will take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfad.benchmark.cells import Cell, Store, run
+from nfad.benchmark.estimates import Entry
+from nfad.benchmark.layout import KEY, as_csv, as_markdown
+from nfad.benchmark.table import Block, Options, Table, Variant
+from nfad.benchmark.tables import TABLES, methods
+from nfad.config import Config
+from nfad.errors import NfadError
+from nfad.records import Dataset
+from nfad.tokens import Progress
+from nfad.writing import replacing
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and where in the table it belongs."""
+
+    dataset: str
+    method: str
+    variant: Variant
+    cell: Cell
+
+
+def jobs(table: Table, datasets: Sequence[Dataset], config: Config, options: Options) -> list[Job]:
+    """Every cell of a table."""
+    if not datasets:
+        raise NfadError(f"the table {table.name} needs at least one data set")
+    for dataset in datasets:
+        domains = dict.fromkeys(sample.domain for sample in dataset.test)
+        if table.needs == "domains" and len(domains) < 2:
+            raise NfadError(
+                f"the table {table.name} compares acquisition domains, and {dataset.name} {dataset.category} has only "
+                f"{', '.join(domains) or 'none'}; give aebad-s, mvtec-ad-2, magnetic-tile or demo"
+            )
+    made = []
+    for method, base in methods(config).items():
+        for variant in table.variants(base, options):
+            for dataset in datasets:
+                changed = _changed(base, variant)
+                cell = Cell(dataset, changed, variant.measure, variant.corruption)
+                made.append(Job(dataset.name, method, variant, cell))
+    return made
+
+
+def run_table(
+    table: Table,
+    datasets: Sequence[Dataset],
+    config: Config,
+    options: Options,
+    store: Store,
+    progress: Progress | None = None,
+    on_cell: Callable[[int, int], None] | None = None,
+) -> list[Entry]:
+    """Measure what is not yet on disk and lay everything out."""
+    wanted = jobs(table, datasets, config, options)
+    results = run([job.cell for job in wanted], store, progress, on_cell)
+    entries: list[Entry] = []
+    for dataset, method in dict.fromkeys((job.dataset, job.method) for job in wanted):
+        mine = [job for job in wanted if (job.dataset, job.method) == (dataset, method)]
+        rows: dict[str, list] = {}
+        for job in mine:
+            rows.setdefault(job.variant.row, []).append(results[job.cell.key])
+        categories = tuple(dict.fromkeys(job.cell.dataset.category for job in mine))
+        entries += table.entries(Block(dataset, method, categories, rows))
+    return entries
+
+
+def write_table(table: Table, entries: Sequence[Entry], notes: Sequence[str], folder: Path, stem: str) -> list[Path]:
+    """stem.csv and stem.md in `folder`."""
+    told = "".join(f"- {note}\n" for note in notes)
+    text = f"# {table.title} ({table.place})\n\n{KEY}\n\n{told}\n{as_markdown(entries)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for suffix, contents in ((".csv", as_csv(entries)), (".md", text)):
+        path = folder / f"{stem}{suffix}"
+        with replacing(path) as file:
+            file.write(contents.encode())
+        written.append(path)
+    return written
+
+
+def table_named(name: str) -> Table:
+    if name not in TABLES:
+        raise NfadError(f"there is no table {name!r}; the tables are {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _changed(config: Config, variant: Variant) -> Config:
+    changes = dict(variant.changes)
+    # A student is trained on raw tokens, so it has one order only.
+    if changes.get("reference") == "student":
+        changes["order"] = "fit-then-filter"
+    return dataclasses.replace(config, **changes)
