@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEEP = 4  # blocks above one another, then a second column
 ACROSS = 4  # panels in a line of one block
 DPI = 200
-CHARACTER, HANDLE, LINE = 0.058, 0.44, 0.2  # inches that a legend takes: 8 pt on average, sign and space, height
+CHARACTER, HANDLE, LINE = 0.058, 0.47, 0.2  # inches that a legend takes: 8 pt on average, sign and space, height
 # Without what differs from day to day and from release to release.
 METADATA = {".png": {"Software": None}, ".pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
 STYLE = {
@@ -53,6 +53,11 @@ class Panel:
     height: float
     paint: Callable[[Axes], None] | None
     title: str = ""
+
+    @property
+    def most(self) -> float:
+        """No tick stands above it: room for a mark at 100 % is not a value."""
+        return 100.0 if self.label.endswith("(%)") else math.inf
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,11 @@ def compose(blocks: Sequence[Block], value_axis: str = "x") -> Figure:
     panels = blocks[0].panels
     lines = math.ceil(len(panels) / ACROSS)
     in_line = math.ceil(len(panels) / lines)
-    width = across * (sum(panel.width for panel in panels[:in_line]) + 0.9)
     heights = []
     for row in range(deep):
         tallest = max(panel.height for block in blocks[row * across : (row + 1) * across] for panel in block.panels)
         heights.append(lines * (tallest + 0.55) + 0.3)  # with the axes' labels and the block's title
-    figure = blank(width, sum(heights), "constrained")
+    figure = blank(1, 1, "constrained")  # its size follows from what will be in it
     grid = figure.add_gridspec(deep + 1, across)
     shared: dict[tuple[str, int], list[Axes]] = {}
     for place, block in enumerate(blocks):
@@ -130,6 +134,7 @@ def compose(blocks: Sequence[Block], value_axis: str = "x") -> Figure:
         cells = part.subplots(lines, in_line, squeeze=False, width_ratios=[panel.width for panel in panels[:in_line]])
         for ax in cells.flat[len(panels) :]:
             ax.set_axis_off()
+        named = -1  # the last line whose rows have their names
         for index, (ax, panel) in enumerate(zip(cells.flat, block.panels, strict=False)):
             if panel.paint is None:
                 _leave_blank(ax, panel.label)
@@ -137,11 +142,14 @@ def compose(blocks: Sequence[Block], value_axis: str = "x") -> Figure:
             panel.paint(ax)
             ax.set_title(panel.title, fontsize=9)
             ax.set(**{f"{value_axis}label": panel.label})
-            if value_axis == "x" and index % in_line:
-                ax.tick_params(axis="y", labelleft=False)
+            if value_axis == "x":
+                ax.tick_params(axis="y", labelleft=named < index // in_line)
+                named = index // in_line
             shared.setdefault((block.dataset, index), []).append(ax)
-    for group in shared.values():
-        _share(group, value_axis)
+    for (_, index), group in shared.items():
+        _share(group, value_axis, panels[index].most)
+    longest = max(len(label.get_text()) for ax in figure.axes for label in ax.get_yticklabels())
+    width = across * (sum(panel.width for panel in panels[:in_line]) + max(0.9, 0.2 + CHARACTER * longest))
     grid.set_height_ratios([*heights, _legend(figure, figure.add_subfigure(grid[deep, :]), width)])
     figure.set_size_inches(width, sum(grid.get_height_ratios()))
     return figure
@@ -152,11 +160,13 @@ def _leave_blank(ax: Axes, label: str) -> None:
     ax.text(0.5, 0.5, f"{label}:\nnot measured", transform=ax.transAxes, ha="center", va="center", color="#666666")
 
 
-def _share(group: Sequence[Axes], axis: str) -> None:
+def _share(group: Sequence[Axes], axis: str, most: float) -> None:
     limits = [getattr(ax, f"get_{axis}lim")() for ax in group]
     common = (min(low for low, _ in limits), max(high for _, high in limits))
     for ax in group:
         ax.set(**{f"{axis}lim": common})
+        ticks = getattr(ax, f"get_{axis}ticks")()
+        ax.set(**{f"{axis}ticks": [tick for tick in ticks if common[0] <= tick <= min(common[1], most)]})
 
 
 def _legend(figure: Figure, place: Figure, width: float) -> float:

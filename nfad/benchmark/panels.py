@@ -50,9 +50,7 @@ def base_of(columns: Sequence[Column]) -> float:
     return 0.0 if any(x is not None and x < HALF for x in seen) else HALF
 
 
-def bars(
-    ax: Axes, rows: Sequence[str], pair: Sequence[Column], base: float, names: Sequence[str] = ARMS
-) -> None:
+def bars(ax: Axes, rows: Sequence[str], pair: Sequence[Column], base: float, names: Sequence[str] = ARMS) -> None:
     """Two bars a row from `base` on, with whiskers, and their difference; one bar, if the first column is empty."""
     looks = zip(pair, names, (CONTROL, OURS), ("////", ""), strict=True)
     arms = [(column, *look) for column, *look in looks if column]
@@ -116,7 +114,7 @@ def shares(ax: Axes, rows: Sequence[str], columns: Mapping[str, Column]) -> None
     """Shares of energy inside V a row, against the share that chance would give it."""
     for row, entry in _placed(rows, columns.get("chance", {})):  # pieces that join to a line where chance is one
         x = [entry.value] * 2
-        ax.plot(x, (row - 0.5, row + 0.5), color=INK, lw=1.2, ls="--", label="chance", gid="value")
+        ax.plot(x, (row - 0.5, row + 0.5), color=INK, lw=1.2, ls="--", label="chance", gid="chance")
     shown = [(columns[column], *look) for column, look in SHARES.items() if columns.get(column)]
     for place, (column, name, colour, mark) in enumerate(shown):
         placed = _placed(rows, column, 0.27 * (place - (len(shown) - 1) / 2))
@@ -135,14 +133,14 @@ def curves(ax: Axes, solid: Sequence[Curve], dashed: Sequence[Curve] = (), zero:
     for group, dashes, filled in ((solid, "-", True), (dashed, (0, (2, 1.5)), False)):
         for curve in group:
             colour, mark = (each[colours[curve.name] % len(each)] for each in (COLOURS, MARKS))
-            points = {level: entry.value for level, entry in curve.entries.items()}
-            ax.plot(list(points), list(points.values()), color=colour, lw=1.6, ls=dashes, zorder=2)
-            _points(ax, [each for each in points.items() if each[0]], colour, mark, curve.name, filled)
+            points = [(level, entry.value) for level, entry in curve.entries.items()]
+            ax.plot(*zip(*points, strict=True), color=colour, lw=1.6, ls=dashes, zorder=2)
+            _points(ax, [point for point in points if point[0]], colour, mark, curve.name, filled)
             papers = {level: entry.paper for level, entry in curve.entries.items() if entry.paper is not None}
             ax.plot(list(papers), list(papers.values()), color=colour, lw=0.9, ls=(0, (6, 3)), gid="paper")
-            _stars(ax, [(level, entry.value) for level, entry in curve.entries.items() if entry.strong])
-        clean = {entry.value for curve in group for level, entry in curve.entries.items() if level == 0}
-        _points(ax, [(0, value) for value in clean], INK, "o", None, filled)
+        every = {(level, entry.value): entry for curve in group for level, entry in curve.entries.items()}
+        _points(ax, [point for point in every if point[0] == 0], INK, "o", None, filled)  # all curves begin in one
+        _stars(ax, [point for point, entry in every.items() if entry.strong])
     everything = [(level, entry) for curve in (*solid, *dashed) for level, entry in curve.entries.items()]
     if any(entry.paper is not None for _, entry in everything):
         ax.plot([], [], color=INK, lw=0.9, ls=(0, (6, 3)), label=PAPER)
@@ -153,6 +151,7 @@ def curves(ax: Axes, solid: Sequence[Curve], dashed: Sequence[Curve] = (), zero:
     ax.set_xticks(levels, [str(level) if level else "clean" for level in levels])
     ax.set_xlabel("severity")
     ax.margins(x=0.08, y=0.12 if zero else 0.05)
+    ax.locator_params(axis="y", nbins=6, steps=(1, 2, 5, 10))
     ax.grid(axis="y")
 
 
@@ -166,7 +165,7 @@ def _name_rows(ax: Axes, rows: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
-    ax.locator_params(axis="x", nbins=5)
+    ax.locator_params(axis="x", nbins=4, steps=(1, 2, 5, 10))
     for row, name in enumerate(rows):
         if name in SUMMARIES and row:
             ax.axhline(row - 0.5, color=INK, lw=0.6)

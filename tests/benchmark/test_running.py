@@ -1,0 +1,113 @@
+import csv
+import dataclasses
+
+import pytest
+from parts import tiny
+
+from nfad import NfadError
+from nfad.benchmark.cells import Store
+from nfad.benchmark.layout import FIELDS, as_csv, as_markdown
+from nfad.benchmark.plan import plan
+from nfad.benchmark.published import lookup
+from nfad.benchmark.running import jobs, run_table, table_named, write_table
+from nfad.benchmark.table import Options
+from nfad.benchmark.tables import TABLES, methods
+
+OPTIONS = Options(teachers=("vit_tiny_patch16_224",), severities=(1,), seeds=(1, 2), ranks=(2, 4))
+ROWS = {
+    "aebad": {"same/Control", "same/NFAD", "illumination/NFAD", "mean/NFAD"},
+    "standard": {"blob/Control", "blob/NFAD", "mean/NFAD"},
+    "detection-ablation": {"Control", "Projection", "Projection+MIR"},
+    "localization-ablation": {"Control", "Projection", "Projection+Vg", "Projection+Vg+MIR"},
+    "visa-c": {"clean/Ours", "contrast/s=1/Control", "gaussian_noise/s=1/Ours"},
+    "foundations": {"vit_tiny_patch16_224/Control", "vit_tiny_patch16_224/Delta"},
+    "seeds": {"seed=1", "seed=2", "mean", "std"},
+    "basis": {"scatter", "generalized", "ratio", "mir"},
+    "incidence": {"rotation-invariant", "magnitude", "NFAD"},
+    "rank": {"Control", "d=2", "d=4"},
+    "entanglement": {"nearest/dim=32", "nearest/dim=64/same", "linear/dim=32"},
+    "mechanism": {"same", "illumination", "pooled"},
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("cells"))
+
+
+def test_every_table_is_tried():
+    assert set(ROWS) == set(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_runs_on_any_data_with_any_teacher(name, dataset, store):
+    entries = run_table(TABLES[name], [dataset], tiny(order="fit-then-filter"), OPTIONS, store)
+    assert {entry.row for entry in entries} >= ROWS[name]
+    assert {entry.sheet for entry in entries} == {"demo · fit-then-filter"}
+    assert all(entry.low <= entry.value <= entry.high for entry in entries if entry.low == entry.low)
+
+
+def test_closed_form_references_are_measured_in_both_orders(dataset, store):
+    found = jobs(TABLES["basis"], [dataset], tiny(), OPTIONS)
+    assert {job.method for job in found} == {"filter-then-fit", "fit-then-filter"} and len(found) == 8
+    papers = methods(tiny())["fit-then-filter"]
+    assert papers.interventions == "paper" and papers.rank == {"photometric": 16, "background": 16}
+    assert list(methods(tiny(reference="student", order="fit-then-filter"))) == ["fit-then-filter"]
+
+
+def test_the_papers_values_stand_beside_ours(dataset, store):
+    entries = run_table(TABLES["aebad"], [dataset], tiny(order="fit-then-filter"), OPTIONS, store)
+    [same] = [entry for entry in entries if (entry.row, entry.column) == ("same/NFAD", "aupro")]
+    assert same.paper == lookup("aebad-domains", "aebad-s", "same", "aupro") == 90.2
+
+
+def test_a_table_of_domains_refuses_a_set_without(dataset, store):
+    one = dataclasses.replace(dataset, test=tuple(s for s in dataset.test if s.domain == "same"))
+    with pytest.raises(NfadError, match="compares acquisition domains.*only same"):
+        jobs(TABLES["aebad"], [one], tiny(), OPTIONS)
+
+
+def test_an_unknown_table_is_answered_with_those_there_are():
+    with pytest.raises(NfadError, match="there is no table 'tabel'.*aebad, standard"):
+        table_named("tabel")
+
+
+def test_csv_and_markdown_tell_the_same(dataset, store, tmp_path):
+    table = TABLES["rank"]
+    entries = run_table(table, [dataset], tiny(order="fit-then-filter"), OPTIONS, store)
+    written = write_table(table, entries, ["a note"], tmp_path, "rank-demo")
+    with (tmp_path / "rank-demo.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == FIELDS and len(rows) == len(entries)
+    assert [float(row["value"]) for row in rows] == pytest.approx([entry.value for entry in entries], rel=1e-4)
+    text = written[1].read_text()
+    assert "- a note" in text and "Supplement D.4" in text
+    for entry in entries:
+        assert f"{entry.value:.1f}" in text
+    # A difference inside its interval is never bold.
+    calm = [dataclasses.replace(entry, strong=False) for entry in entries]
+    assert "**" not in as_markdown(calm) and as_csv(calm) != as_csv(
+        [dataclasses.replace(entry, strong=True) for entry in entries]
+    )
+
+
+def test_a_dry_run_counts_what_a_run_would_do(dataset, tmp_path):
+    store, config = Store(tmp_path), tiny(order="fit-then-filter")
+    wanted = [job.cell for job in jobs(TABLES["visa-c"], [dataset], config, OPTIONS)]
+    before = plan(wanted, store)
+    assert (before.cells, before.finished) == (5, 0)
+    assert (before.training_images, before.test_images) == (12, 12)
+    moved = before.teacher_passes - 12 - 5 * 12
+    assert moved > 0 and moved % 2 == 0, "each intervention on two images"
+    assert before.hours > 0 and before.student_passes == 0
+    run_table(TABLES["visa-c"], [dataset], config, OPTIONS, store)
+    after = plan(wanted, store)
+    assert (after.finished, after.teacher_passes, after.hours) == (5, 0, 0)
+
+
+def test_a_dry_run_of_the_papers_settings_names_its_weights(dataset, tmp_path):
+    small = {"student": "untrained-test_vit", "epochs": 3, "size": 64, "resize": 72}
+    config = tiny(reference="student", order="fit-then-filter", **small)
+    found = plan([job.cell for job in jobs(TABLES["standard"], [dataset], config, OPTIONS)], Store(tmp_path))
+    assert found.student_passes == 3 * 12 * 3 + 12
+    assert "untrained" in found.told() and "hours" in found.told()

@@ -1,0 +1,47 @@
+import csv
+import json
+
+import pytest
+from parts import part, tiny
+from PIL import Image
+
+from nfad.data.catalog import load
+from nfad.evaluation.session import evaluate_dataset, write_results
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory):
+    root = tmp_path_factory.mktemp("parts")
+    for kind, start, count in (("train/good", 0, 16), ("test/good", 100, 5), ("test/<square>", 200, 5)):
+        (root / kind).mkdir(parents=True)
+        for index in range(count):
+            Image.fromarray(part(start + index, 80, "square" in kind)).save(root / kind / f"{index}.png")
+    [dataset] = load("folder", root)
+    return evaluate_dataset(dataset, tiny(false_alarm_rate=0.2), ["contrast:2"])
+
+
+def test_a_set_is_judged_as_it_is_and_under_each_corruption(findings):
+    assert [str(finding.corruption or "") for finding in findings] == ["", "contrast:2"]
+    assert findings[0].detector is findings[1].detector
+    plain, changed = ([image.score for image in finding.evaluation.images] for finding in findings)
+    assert plain != changed
+    told = json.loads(json.dumps(findings[1].as_dict()))
+    assert told["corruption"] == "contrast:2" and len(told["rows"]) == 1
+
+
+def test_results_scores_and_reports_are_written(findings, tmp_path):
+    written = write_results(findings, tmp_path / "out")
+    assert [path.name for path in written][:2] == ["results.csv", "scores.csv"]
+    assert len([path for path in written if path.suffix == ".html"]) == 2
+    with (tmp_path / "out" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["corruption"], row["arm"]) for row in rows] == [
+        ("", "control"), ("", "nfad"), ("contrast:2", "control"), ("contrast:2", "nfad"),
+    ]  # fmt: skip
+    assert float(rows[1]["i_auroc"]) == pytest.approx(findings[0].evaluation.rows[0].arms["nfad"].i_auroc, rel=1e-5)
+    with (tmp_path / "out" / "scores.csv").open() as file:
+        images = list(csv.DictReader(file))
+    assert len(images) == 20 and sum(int(image["anomalous"]) for image in images) == 10
+    page = written[-1].read_text()
+    assert "contrast:2" in page and "<square>" not in page and "&lt;square&gt;" in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
