@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,6 +69,7 @@ def evaluate(
     Example: nfad evaluate mvtec-ad DATA --category bottle --corrupt contrast:3 --out results
     """
     from nfad.data.catalog import load
+    from nfad.data.counts import total_notes
     from nfad.evaluation.session import evaluate_dataset, write_results
 
     if model is not None and (teacher or reference or size or setting or seed is not None):
@@ -77,14 +79,19 @@ def evaluate(
     sets = load(dataset, root, category)
     findings = []
     with progress_bars(not as_json) as progress:
+        for note in [note for each in sets for note in each.notes] + ([] if category else list(total_notes(sets))):
+            err.print(f"[yellow]Note:[/] {escape(note)}", highlight=False)
         for each in sets:
-            for note in each.notes:
-                err.print(f"[yellow]Note:[/] {escape(note)}", highlight=False)
             findings += evaluate_dataset(
                 each, config, corrupt or [], model=model, weights=weights, readout=readout, protocol=protocol,
                 progress=progress,
             )  # fmt: skip
         written = write_results(findings, out_dir, progress) if out_dir else []
+        if out_dir and drawable():
+            from nfad.benchmark.qualitative import draw_qualitative
+
+            for finding, page in zip(findings, [path for path in written if path.suffix == ".html"], strict=True):
+                draw_qualitative(finding, page.with_name(page.stem.replace("report", "triplets") + ".png"))
     if as_json:
         print(json.dumps([finding.as_dict() for finding in findings]))
         return
@@ -153,7 +160,7 @@ def benchmark(
     with progress_bars(not as_json) as progress:
         datasets = _datasets(roots, category, out_dir, progress)
         if dry_run:
-            found = plan(jobs(wanted, datasets, config, options), store)
+            found = plan([job.cell for job in jobs(wanted, datasets, config, options)], store)
             print(json.dumps(dataclasses.asdict(found))) if as_json else out.print(found.told(), highlight=False)
             return
         entries = run_table(
@@ -161,7 +168,15 @@ def benchmark(
         )
         notes = [f"`{_command(table, roots, preset, config)}`", *(note for each in datasets for note in each.notes)]
         names = "-".join(dict.fromkeys(each.name for each in datasets))
-        written = write_table(wanted, entries, notes, out_dir, f"{table}-{names}")
+        stem = f"{table}-{names}"
+        written = write_table(wanted, entries, notes, out_dir, stem)
+        if drawable():
+            from nfad.benchmark.figures import draw
+
+            try:
+                written.append(draw(table, entries, out_dir / f"{stem}.png"))
+            except NfadError as error:  # e.g. pixel metrics of a set without masks: the table itself is written
+                err.print(f"[yellow]Note:[/] {escape(str(error))}", highlight=False)
     if as_json:
         print(json.dumps([dataclasses.asdict(entry) for entry in entries]).replace("NaN", "null"))
         return
@@ -186,6 +201,14 @@ def evaluation_table(title: str, rows: Any) -> Table:
             f"{control.aupro:.3f}→{ours.aupro:.3f}",
         )
     return table
+
+
+def drawable() -> bool:
+    """Whether figures can be drawn; if not, what to install is said, and the rest is written all the same."""
+    if importlib.util.find_spec("matplotlib"):
+        return True
+    err.print("[yellow]Note:[/] no figure is drawn without matplotlib; run: pip install 'nfad\\[figures]'")
+    return False
 
 
 def _config(

@@ -43,21 +43,20 @@ class PixelResamples:
 
     def aurocs(self) -> np.ndarray:
         """Of each resample; NaN where a class is missing."""
-        self._flush()
-        normal, anomalous = self._mass[NORMAL, 1:].astype(float), self._mass[ANOMALOUS, 1:].astype(float)
+        normal, anomalous, _ = self._occupied()[:, 1:]
         wins = (anomalous * (np.cumsum(normal, axis=1) - normal / 2)).sum(axis=1)
         pairs = normal.sum(axis=1) * anomalous.sum(axis=1)
         return np.divide(wins, pairs, out=np.full_like(wins, np.nan), where=pairs > 0)
 
     def aupros(self) -> np.ndarray:
         """Of each resample, by protocol `mvtec`; NaN where there is no region or no normal pixel."""
-        self._flush()
-        return np.array([_area(*self._pro(row)) for row in range(1, len(self._regions))])
+        curves = zip(*self._pro(self._occupied()), self._regions, strict=True)
+        return np.array([_area(false, found) if regions else np.nan for false, found, regions in curves][1:])
 
     def pro_curve(self) -> tuple[np.ndarray, np.ndarray]:
         """False-positive rate and mean region overlap of the images as they are, for drawing; empty if undefined."""
-        self._flush()
-        return self._pro(0)
+        false, found = self._pro(self._occupied()[:, :1])
+        return (false[0], found[0]) if self._regions[0] and false[0, -1] == 1 else (np.zeros(0), np.zeros(0))
 
     def __add__(self, other: PixelResamples) -> PixelResamples:
         """Over the images of both: resample by resample."""
@@ -68,13 +67,17 @@ class PixelResamples:
         both._regions = self._regions + other._regions
         return both
 
-    def _pro(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        normal, overlap = self._mass[NORMAL, row].astype(float), self._mass[OVERLAP, row].astype(float)
-        if self._regions[row] == 0 or normal.sum() == 0:
-            return np.zeros(0), np.zeros(0)
-        false = np.cumsum(normal[::-1]) / normal.sum()
-        found = np.cumsum(overlap[::-1]) / self._regions[row]
-        return np.append(0.0, false), np.append(0.0, found)
+    def _occupied(self) -> np.ndarray:
+        """What every resample holds, without the bins that no image has a score in."""
+        self._flush()
+        return self._mass[:, :, (self._mass[:, 0] > 0).any(axis=0)].astype(float)
+
+    def _pro(self, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each resample, from the highest score down: false-positive rate and mean region overlap."""
+        start = np.zeros((mass.shape[1], 1))
+        false, found = (np.hstack([start, np.cumsum(mass[row][:, ::-1], axis=1)]) for row in (NORMAL, OVERLAP))
+        regions = self._regions[: len(found), None]
+        return false / np.maximum(false[:, -1:], 1), found / np.maximum(regions, 1)
 
     def _flush(self) -> None:
         if self._pending:
@@ -93,7 +96,7 @@ def score_bins(scores: np.ndarray) -> np.ndarray:
 
 
 def _area(false: np.ndarray, found: np.ndarray) -> float:
-    if not len(false):
+    if false[-1] == 0:
         return float("nan")
     inside = false <= FPR_LIMIT
     x = np.append(false[inside], FPR_LIMIT)

@@ -122,13 +122,13 @@ def _write_report(finding: Finding, path: Path) -> Path:
         high=picture_scale(detector),
     )
     pictures = {
-        group: [_picture(finding, index) for index in indices]
+        group: [picture_of(finding, index) for index in indices]
         for group, indices in worth_showing(told.scores).items()
     }  # fmt: skip
     return write_report(dataclasses.replace(told, pictures=pictures), path)
 
 
-def _picture(finding: Finding, index: int) -> Picture:
+def picture_of(finding: Finding, index: int) -> Picture:
     """The few images worth showing are judged once more, so that no map need be kept."""
     sample, detector, corruption = finding.dataset.test[index], finding.detector, finding.corruption
     size = detector.config.size

@@ -1,0 +1,25 @@
+"""The qualitative figure of an evaluation: typical test images of its shifted domains as triplets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nfad.benchmark.triplets import choose, triplets
+from nfad.evaluation.session import Finding, picture_of
+from nfad.inspection import photo_of, picture_scale
+
+SHOWN = 2  # defects and normals of each domain
+
+
+def draw_qualitative(finding: Finding, path: Path) -> Path:
+    """Photo, control map and filtered map of images chosen by rule, not by eye (`triplets.choose`)."""
+    pictures = []
+    sources = {sample.domain for sample in finding.dataset.train} or {"same"}
+    for index in choose(finding.evaluation.images, SHOWN, source=next(iter(sources))):
+        picture = picture_of(finding, index)
+        sample = picture.sample
+        photo = photo_of(sample.path) if picture.photo is None else picture.photo
+        mask = picture.mask if sample.anomalous and sample.mask is not None else None
+        label = str(finding.corruption or sample.domain)
+        pictures.append((photo, picture.prediction, mask, f"{label}, {sample.kind}"))
+    return triplets(pictures, path, high=picture_scale(finding.detector))
