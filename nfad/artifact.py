@@ -118,10 +118,12 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: A
         families=tuple(tuple(names) for names in header["families"]),
         keep=tuple(tensors[f"operator.{index}.keep"] for index in blocks),
     )
+    kept = {"gate_by": config.gate, "common_mode": config.common_mode, "localization": config.localization}
+    kept["tau"] = header["tau"]
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
         student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
-        return Scorer(operator, student, tau=header["tau"], gate_by=config.gate)
+        return Scorer(operator, student, **kept)
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:
@@ -130,9 +132,7 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: A
             for index in blocks
         )
 
-    if config.order == "fit-then-filter":
-        return Scorer(operator, view("raw"), tau=header["tau"], gate_by=config.gate)
-    return Scorer(operator, view("raw"), view("filtered"), header["tau"], config.gate, config.common_mode)
+    return Scorer(operator, view("raw"), None if config.order == "fit-then-filter" else view("filtered"), **kept)
 
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> str:

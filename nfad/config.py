@@ -45,10 +45,11 @@ class Config:
     pairs: int | None = 12  # images each intervention is applied to; None: all
     displacements: int | None = None  # token displacements kept per family and block; None: all
     basis_size: int | None = None  # side at which interventions are seen; None: size
-    local_share: float = 0.75  # share of V's columns, the least image-wide, that localization leaves in
+    localization: str = "detection"  # its map: the detection map, or ("global") the paper's gated V_g
+    local_share: float = 0.25  # V_g: share of V's columns, the least image-wide, that localization leaves in
     incidence: str = "columns"  # V_g: V's own most image-wide columns, or ("rotated") the best mixtures of them
     gate: str = "participation"
-    common_mode: bool = True  # filter-then-fit only: subtract each filtered map's own median
+    common_mode: bool = True  # subtract each filtered map's own median
     foreground: bool = False  # only deviations on the part count: for parts before a background that may change
     # from tokens to a verdict
     sigma: float = 4.0
@@ -65,6 +66,7 @@ class Config:
         _one_of("order", self.order, ORDERS)
         _one_of("basis", self.basis, BASES)
         _one_of("interventions", self.interventions, ("paper", "wide"))
+        _one_of("localization", self.localization, ("detection", "global"))
         _one_of("incidence", self.incidence, ("columns", "rotated"))
         _one_of("gate", self.gate, ("participation", "magnitude"))
         _within("variance", self.variance, 0, 1)
@@ -161,7 +163,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "student": "vit_base_patch16_224.mae",
         "interventions": "paper",
         "rank": {"photometric": 16, "background": 16},
-        "local_share": 0.25,
+        "localization": "global",
         "pairs": None,
         "displacements": 4000,
         "basis_size": 224,

@@ -72,6 +72,7 @@ def build_scorer(
     workdir: Path | None,
 ) -> Scorer:
     """The one place where a reference and an order are put together."""
+    kept = {"gate_by": config.gate, "common_mode": config.common_mode, "localization": config.localization}
     if config.reference == "student":
 
         def batch_of(positions: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -86,7 +87,7 @@ def build_scorer(
         student = train_student(
             config, teacher.channels, len(fit), batch_of, checkpoint=checkpoint, progress=report, grid=teacher.grid
         )
-        return Scorer(operator, student, gate_by=config.gate)
+        return Scorer(operator, student, **kept)
     if config.reference == "nearest":
         reference = _banks(config, store, teacher, fit)
         filtered = tuple(Nearest.filtered(bank, basis) for bank, basis in zip(reference, operator.bases, strict=True))
@@ -95,9 +96,7 @@ def build_scorer(
         filtered = tuple(
             Linear.fit(moments, config.variance, basis) for moments, basis in zip(normal, operator.bases, strict=True)
         )
-    if config.order == "fit-then-filter":
-        return Scorer(operator, reference, gate_by=config.gate)
-    return Scorer(operator, reference, filtered, gate_by=config.gate, common_mode=config.common_mode)
+    return Scorer(operator, reference, None if config.order == "fit-then-filter" else filtered, **kept)
 
 
 def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> tuple[Nearest, ...]:

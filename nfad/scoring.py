@@ -2,7 +2,7 @@
 
 fit-then-filter (the paper): one reference of raw tokens, the operator afterwards, in closed form.
 filter-then-fit (ours, for closed-form references): detection filters the tokens first and has a reference fitted to
-filtered normals, which then spends nothing on describing nuisance and cannot put it back. Control and localization
+filtered normals, which then spends nothing on describing nuisance and cannot put it back. Control and the gated V_g
 stay the paper's, over the raw reference.
 """
 
@@ -63,7 +63,8 @@ class Scorer:
     filtered: tuple[Nearest, ...] | tuple[Linear, ...] | None = None
     tau: float = 1.0  # the gate's: what φ is for the median normal
     gate_by: str = "participation"
-    common_mode: bool = False  # filter-then-fit only: subtract each filtered map's own median
+    common_mode: bool = False  # subtract each filtered map's own median
+    localization: str = "global"  # the map of the gated V_g, or that of "detection"
 
     def __call__(
         self,
@@ -81,6 +82,8 @@ class Scorer:
                 for reference, t, basis in zip(self.filtered, tokens, operator.bases, strict=True)
             ]
             out = dataclasses.replace(out, detection=torch.stack(blocks).mean(dim=0))
+        if self.localization == "detection":
+            out = dataclasses.replace(out, localization=out.detection)
         if prior is not None:
             out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in MAPS})
         if self.common_mode:

@@ -38,7 +38,7 @@ LATER = frozenset(
         "gate",
         "local_share",
     }
-    | {"common_mode", "foreground", "sigma", "top", "false_alarm_rate"}
+    | {"localization", "incidence", "common_mode", "foreground", "sigma", "top", "false_alarm_rate"}
 )
 
 Batch = tuple[

@@ -16,6 +16,7 @@ def test_the_paper_preset_is_the_papers():
     assert (paper.displacements, paper.local_share, paper.gate) == (4000, 0.25, "participation")
     assert (paper.epochs, paper.batch, paper.learning_rate, paper.mask, paper.seed) == (200, 16, 1e-3, 0.4, 54)
     assert (paper.sigma, paper.top) == (4.0, 0.01)
+    assert paper.localization == "global" and paper.incidence == "columns"
     assert not paper.common_mode and not paper.foreground
 
 

@@ -14,7 +14,7 @@ VARIANTS = [
     {"reference": "linear", "order": "filter-then-fit"},
     {"reference": "linear", "order": "filter-then-fit", "common_mode": False, "foreground": True},
     {"reference": "linear", "order": "fit-then-filter", "incidence": "rotated"},
-    {"reference": "nearest", "order": "filter-then-fit"},
+    {"reference": "nearest", "order": "filter-then-fit", "localization": "global"},
     {"reference": "nearest", "order": "fit-then-filter", "gate": "magnitude"},
     {"reference": "student", "order": "fit-then-filter"},
 ]

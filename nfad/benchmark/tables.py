@@ -59,7 +59,11 @@ def _detection(block: Block) -> list[Entry]:
 
 
 def _localization_variants(_config: Config, _options: Options) -> list[Variant]:
-    return [Variant("Projection+Vg", {"basis": "scatter"}), Variant("Projection+Vg+MIR", {"basis": "mir"})]
+    gated = {"localization": "global"}
+    return [
+        Variant("Projection+Vg", gated | {"basis": "scatter"}),
+        Variant("Projection+Vg+MIR", gated | {"basis": "mir"}),
+    ]
 
 
 def _localization(block: Block) -> list[Entry]:
@@ -137,10 +141,11 @@ def _basis(block: Block) -> list[Entry]:
 
 
 def _incidence_variants(_config: Config, _options: Options) -> list[Variant]:
+    gated = {"localization": "global"}
     return [
-        Variant("rotation-invariant", {"incidence": "rotated"}),
-        Variant("magnitude", {"gate": "magnitude"}),
-        Variant("NFAD"),
+        Variant("rotation-invariant", gated | {"incidence": "rotated"}),
+        Variant("magnitude", gated | {"gate": "magnitude"}),
+        Variant("NFAD", gated),
     ]
 
 
@@ -250,6 +255,7 @@ def methods(config: Config) -> dict[str, Config]:
             order="fit-then-filter",
             interventions="paper",
             common_mode=False,
+            localization="global",
             local_share=0.25,
             rank={"photometric": rank, "background": rank},
         )
