@@ -23,6 +23,14 @@ ALLOWED = {
     "training": {"config", "errors", "reference", "writing"},
     "fitting": {"config", "errors", "operator", "reference", "scoring", "tokens", "training", "vision"},
     "analysis": {"detector", "errors", "evaluation", "records", "scoring", "tokens", "vision"},
+    "evaluation": {
+        "config", "detector", "errors", "inspection", "page", "page_card", "page_look", "pictures", "records", "tokens",
+        "vision", "writing",
+    },
+    "benchmark": {
+        "analysis", "config", "data", "detector", "errors", "evaluation", "inspection", "nuisance", "pictures", "records",
+        "reference", "tokens", "vision", "writing",
+    },
     "pictures": {"records", "errors", "writing"},
     "page": {"page_card", "page_look", "pictures", "records", "errors", "writing"},
 }

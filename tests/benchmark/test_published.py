@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfad.benchmark.published import COLUMNS, TABLES, Value, lookup, published
+from nfad.benchmark.tables import TABLES as COMMANDS
 from nfad.errors import NfadError
 
 SEVEN = ("i_auroc", "i_ap", "i_f1", "p_auroc", "p_ap", "p_f1", "aupro")
@@ -217,10 +218,13 @@ def test_what_the_paper_lacks_is_none_and_a_slip_is_told():
 
 
 def test_the_document_lists_every_table():
-    line = r"^\| ([^|]+) \| .*`nfad benchmark ([\w-]+).*\(\.\./nfad/benchmark/published/([\w-]+)\.csv\)"
+    line = r"^\| ([^|]+) \| .* \| ([^|]+) \| \[[\w-]+\]\(\.\./nfad/benchmark/published/([\w-]+)\.csv\)"
     listed = re.findall(line, DOCUMENT.read_text(encoding="utf-8"), re.M)
-    assert [(name, place) for place, name, _ in listed] == list(TABLES.items())
-    assert all(name == file for _, name, file in listed)
+    assert [(file, place) for place, _, file in listed] == list(TABLES.items())
+    for _, command, file in listed:
+        if command.startswith("`nfad benchmark"):
+            assert file in COMMANDS[command.strip("`").split()[-1]].published
+    assert {file for table in COMMANDS.values() for file in table.published} | {"plugins", "datasets"} == set(TABLES)
 
 
 def column_of(table, dataset, column):
