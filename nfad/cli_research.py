@@ -127,7 +127,11 @@ def benchmark(
         Path, typer.Option("--out", help="Where the table, its figure and the finished cells go.")
     ] = Path("benchmark"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say which images, weights and hours it takes, and stop.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say which images, weights and hours it takes, and stop. A data set's bare name will do: aebad-s.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -158,10 +162,10 @@ def benchmark(
     )
     store = Store(out_dir / "cells")
     with progress_bars(not as_json) as progress:
-        datasets = _datasets(roots, category, out_dir, progress)
+        datasets = _datasets(roots, category, out_dir, progress, dry_run)
         if dry_run:
             found = plan([job.cell for job in jobs(wanted, datasets, config, options)], store)
-            print(json.dumps(dataclasses.asdict(found))) if as_json else out.print(found.told(), highlight=False)
+            print(json.dumps(dataclasses.asdict(found))) if as_json else out.print(found.told(), highlight=False, soft_wrap=True)
             return
         entries = run_table(
             wanted, datasets, config, options, store, progress, lambda done, total: progress("cells", done, total)
@@ -231,7 +235,10 @@ def _config(
     return Config.preset(preset, **changes)
 
 
-def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any) -> list[Any]:
+def _datasets(
+    roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool
+) -> list[Any]:
+    from nfad.benchmark.plan import announced
     from nfad.data.catalog import READERS, load, recognise
     from nfad.data.demo import write_demo
 
@@ -241,6 +248,8 @@ def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, pro
         if root == "demo" and not Path(root).exists():
             written = write_demo(out_dir / "demo-set", progress=lambda done, total: progress("rendering", done, total))
             found += load("demo", written, categories)
+        elif dry_run and root in READERS and not Path(root).exists():
+            found += announced(root)
         elif place and name in READERS:
             found += load(name, Path(place), categories)
         else:

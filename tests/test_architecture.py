@@ -28,8 +28,8 @@ ALLOWED = {
         "vision", "writing",
     },
     "benchmark": {
-        "analysis", "config", "data", "detector", "errors", "evaluation", "inspection", "nuisance", "pictures", "records",
-        "reference", "tokens", "vision", "writing",
+        "analysis", "config", "data", "detector", "errors", "evaluation", "inspection", "nuisance", "pictures",
+        "records", "reference", "tokens", "vision", "writing",
     },
     "pictures": {"records", "errors", "writing"},
     "page": {"page_card", "page_look", "pictures", "records", "errors", "writing"},

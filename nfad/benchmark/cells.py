@@ -186,7 +186,7 @@ def _fingerprint(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.test):
         for sample in split:
-            size = sample.path.stat().st_size
+            size = sample.path.stat().st_size if sample.path.exists() else -1  # a set that is only planned for
             digest.update(f"{sample.path.name}|{size}|{sample.kind}|{sample.domain}|{sample.mask is None}\n".encode())
         digest.update(b"--\n")
     return digest.hexdigest()[:24]

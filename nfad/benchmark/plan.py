@@ -6,12 +6,16 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from nfad.benchmark.cells import Cell, Store
 from nfad.config import Config
+from nfad.data.counts import TOTAL, published
+from nfad.errors import NfadError
 from nfad.nuisance import families_of
+from nfad.records import Dataset, Sample
 from nfad.reference.student import Student
 from nfad.vision.teacher import EMBEDDED_ARCHITECTURE, FOUNDATIONS, load_teacher
 from nfad.vision.weights import UNTRAINED
@@ -78,6 +82,26 @@ def plan(cells: Sequence[Cell], store: Store) -> Plan:
         weights=tuple(dict.fromkeys(told for cell in todo for told in _weights(cell.config))),
         hours=seconds / 3600,
     )
+
+
+def announced(name: str) -> list[Dataset]:
+    """A set that is not at hand, by its published counts: enough to plan for, with no file behind it."""
+    known = {category: counts for (dataset, category), counts in published().items() if dataset == name}
+    if not known:
+        raise NfadError(f"no counts of {name!r} are published that a dry run could go by; give its folder")
+    if None in next(iter(known.values())):  # only the total is
+        known = {TOTAL: known[TOTAL]}
+    domains = ("same", "shifted")  # so that tables which compare domains can be planned
+    return [
+        Dataset(
+            name,
+            category,
+            tuple(Sample(Path(f"train{i}"), False) for i in range(counts.train)),
+            tuple(Sample(Path(f"test{i}"), False, domain=domains[i % 2]) for i in range(counts.good + counts.bad)),
+        )
+        for category, counts in known.items()
+        if category != TOTAL or len(known) == 1
+    ]
 
 
 def _interventions(config: Config, normals: int) -> int:

@@ -7,7 +7,7 @@ from parts import tiny
 from nfad import NfadError
 from nfad.benchmark.cells import Store
 from nfad.benchmark.layout import FIELDS, as_csv, as_markdown
-from nfad.benchmark.plan import plan
+from nfad.benchmark.plan import announced, plan
 from nfad.benchmark.published import lookup
 from nfad.benchmark.running import jobs, run_table, table_named, write_table
 from nfad.benchmark.table import Options
@@ -111,3 +111,14 @@ def test_a_dry_run_of_the_papers_settings_names_its_weights(dataset, tmp_path):
     found = plan([job.cell for job in jobs(TABLES["standard"], [dataset], config, OPTIONS)], Store(tmp_path))
     assert found.student_passes == 3 * 12 * 3 + 12
     assert "untrained" in found.told() and "hours" in found.told()
+
+
+def test_a_set_that_is_not_at_hand_is_planned_by_its_published_counts(tmp_path):
+    sets = announced("visa")
+    assert len(sets) == 12 and sum(len(each.train) for each in sets) == 8659
+    [whole] = announced("real-iad")
+    assert (len(whole.train), len(whole.test)) == (36465, 114585)
+    found = plan([job.cell for job in jobs(TABLES["aebad"], announced("aebad-s"), tiny(), OPTIONS)], Store(tmp_path))
+    assert (found.training_images, found.test_images) == (521, 1639)
+    with pytest.raises(NfadError, match="give its folder"):
+        announced("folder")
