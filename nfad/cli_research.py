@@ -165,7 +165,10 @@ def benchmark(
         datasets = _datasets(roots, category, out_dir, progress, dry_run)
         if dry_run:
             found = plan([job.cell for job in jobs(wanted, datasets, config, options)], store)
-            print(json.dumps(dataclasses.asdict(found))) if as_json else out.print(found.told(), highlight=False, soft_wrap=True)
+            if as_json:
+                print(json.dumps(dataclasses.asdict(found)))
+            else:
+                out.print(found.told(), highlight=False, soft_wrap=True)
             return
         entries = run_table(
             wanted, datasets, config, options, store, progress, lambda done, total: progress("cells", done, total)
