@@ -76,7 +76,7 @@ def run_table(
 def write_table(table: Table, entries: Sequence[Entry], notes: Sequence[str], folder: Path, stem: str) -> list[Path]:
     """stem.csv and stem.md in `folder`."""
     told = "".join(f"- {note}\n" for note in notes)
-    text = f"# {table.title} ({table.place})\n\n{KEY}\n\n{told}\n{as_markdown(entries)}"
+    text = f"# {table.title} ({table.place})\n\n{KEY.format(baseline=table.baseline)}\n\n{told}\n{as_markdown(entries)}"
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for suffix, contents in ((".csv", as_csv(entries)), (".md", text)):

@@ -65,6 +65,7 @@ class Table:
     entries: Callable[[Block], list[Entry]]
     published: tuple[str, ...]  # the CSVs it stands beside
     needs: str = "any"  # "domains": test images under several acquisitions
+    baseline: str = "the control"  # what a bold value differs from
 
     @property
     def place(self) -> str:

@@ -10,7 +10,7 @@ from nfad.benchmark.estimates import Entry, Estimate, domains_of, entry, estimat
 from nfad.benchmark.published import lookup
 from nfad.benchmark.table import FOUNDATIONS, Block, Options, Table, Variant, compare, nearest_published, paper_value
 from nfad.config import BASES, Config
-from nfad.evaluation.evaluate import METRICS
+from nfad.evaluation.evaluate import EVERYWHERE, METRICS
 from nfad.vision.corruptions import CORRUPTIONS
 
 IMAGE, PIXEL, SHORT = METRICS[:3], ("p_auroc", "aupro"), ("i_auroc", "p_auroc", "aupro")
@@ -24,12 +24,12 @@ def _one(_config: Config, _options: Options) -> list[Variant]:
 def _aebad(block: Block) -> list[Entry]:
     [results] = block.results.values()
     found = []
-    for domain in [*domains_of(results[0]), None]:
-        label = domain or "mean"
-        for column in METRICS:
+    for domain in [*domains_of(results[0]), None, EVERYWHERE]:
+        label = "pooled" if domain == EVERYWHERE else domain or "mean"
+        for column in (*METRICS, "false_alarms"):
             control, ours = (estimate(results, arm, column, domain) for arm in ("control", "nfad"))
             found.append(entry(block.sheet, f"{label}/Control", column, control))
-            paper = lookup("aebad-domains", "aebad-s", label, column)
+            paper = paper_value("aebad-domains", "aebad-s", label, column)
             found.append(entry(block.sheet, f"{label}/NFAD", column, ours, control, paper))
     return found
 
@@ -229,8 +229,11 @@ TABLES = {
         Table("visa-c", "Under corruptions of growing severity", _corrupted_variants, _corrupted, ("visa-c",)),
         Table("foundations", "Other teachers", _foundation_variants, _foundations, ("foundations",)),
         Table("seeds", "Other seeds", _seed_variants, _seeds, ("seeds",)),
-        Table("basis", "Four ways to a basis", _basis_variants, _basis, ("basis",)),
-        Table("incidence", "Another sub-basis, another gate", _incidence_variants, _incidence, ("incidence",)),
+        Table("basis", "Four ways to a basis", _basis_variants, _basis, ("basis",), baseline="mir"),
+        Table(
+            "incidence", "Another sub-basis, another gate", _incidence_variants, _incidence, ("incidence",),
+            baseline="NFAD",
+        ),
         Table("rank", "Columns a family", _rank_variants, _rank, ("rank",)),
         Table(
             "entanglement", "Residual energy inside the nuisance subspace", _entanglement_variants, _entanglement,

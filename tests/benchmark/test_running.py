@@ -15,7 +15,7 @@ from nfad.benchmark.tables import TABLES, methods
 
 OPTIONS = Options(teachers=("vit_tiny_patch16_224",), severities=(1,), seeds=(1, 2), ranks=(2, 4))
 ROWS = {
-    "aebad": {"same/Control", "same/NFAD", "illumination/NFAD", "mean/NFAD"},
+    "aebad": {"same/Control", "same/NFAD", "illumination/NFAD", "mean/NFAD", "pooled/NFAD"},
     "standard": {"blob/Control", "blob/NFAD", "mean/NFAD"},
     "detection-ablation": {"Control", "Projection", "Projection+MIR"},
     "localization-ablation": {"Control", "Projection", "Projection+Vg", "Projection+Vg+MIR"},
