@@ -43,7 +43,7 @@ MODELS = {
             "order": "fit-then-filter",
             "interventions": "paper",
             "rank": {"photometric": 16, "background": 16},
-            "local_share": 0.25,
+            "localization": "global",
             "common_mode": False,
         },
     ),

@@ -83,7 +83,7 @@ class Scorer:
             ]
             out = dataclasses.replace(out, detection=torch.stack(blocks).mean(dim=0))
         if self.localization == "detection":
-            out = dataclasses.replace(out, localization=out.detection)
+            out = dataclasses.replace(out, localization=out.detection, gate=torch.ones_like(out.gate))
         if prior is not None:
             out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in MAPS})
         if self.common_mode:

@@ -86,6 +86,13 @@ def test_both_orders_share_everything_but_detection():
     assert not torch.allclose(ours.detection, papers.detection)
 
 
+def test_localization_may_be_the_detection_map_and_is_then_not_gated():
+    scorer, tokens = build()
+    out = dataclasses.replace(scorer, localization="detection", tau=1e9)(tokens)
+    assert torch.equal(out.localization, out.detection) and (out.gate == 1).all()
+    assert (dataclasses.replace(scorer, tau=1e9)(tokens).gate < 1).all()
+
+
 def test_the_common_mode_is_taken_from_filtered_maps_only():
     plain = build()[0]
     tokens = [unit(3, 16, CHANNELS) for _ in range(2)]
