@@ -22,7 +22,7 @@ PAPER = {
     "order": "fit-then-filter",
     "interventions": "paper",
     "common_mode": False,
-    "local_share": 0.25,
+    "localization": "global",
 }
 VARIANTS = {
     "preset": {},
@@ -30,8 +30,8 @@ VARIANTS = {
     "without common mode": {"common_mode": False},
     "variance 0.8": {"variance": 0.8},
     "variance 0.95": {"variance": 0.95},
-    "local share 0.25 (the paper's)": {"local_share": 0.25},
-    "local share 0.5": {"local_share": 0.5},
+    "V_g, upper three quarters (the paper's)": {"localization": "global"},
+    "V_g, upper half": {"localization": "global", "local_share": 0.5},
     "light alone, C/16": {"rank": {"photometric": 0.0625}},
     "all families at C/8": {"rank": {"photometric": 0.125, "background": 0.125, "sensor": 0.125}},
     "the paper's families and order": PAPER | {"rank": {"photometric": 16, "background": 16}},
