@@ -125,10 +125,9 @@ def evaluate(
         raise NfadError("there is nothing to evaluate: the test set is empty")
     size = detector.config.size
     domains = list(dict.fromkeys(sample.domain for sample in samples))
-    pixels = {
-        domain: {arm: PixelArm(protocol, len(samples), size, seed) for arm in ("control", "nfad", "full")}
-        for domain in domains
-    }
+    same = readout == "detection" or detector.config.localization == "detection"  # then `full` is NFAD itself
+    names = ("control", "nfad") if same else ("control", "nfad", "full")
+    pixels = {domain: {arm: PixelArm(protocol, len(samples), size, seed) for arm in names} for domain in domains}
     images, alarms = [], []
     without_mask = 0
 
@@ -148,13 +147,12 @@ def evaluate(
             here = pixels[sample.domain]
             here["control"].update(prediction.control_map, mask)
             here["nfad"].update(shown, mask)
-            here["full"].update(prediction.detection_map, mask)
+            if not same:
+                here["full"].update(prediction.detection_map, mask)
         if on_result:
             on_result(sample, prediction)
     if len(domains) > 1:
-        pixels[EVERYWHERE] = {
-            arm: PixelArm.joined([pixels[domain][arm] for domain in domains]) for arm in ("control", "nfad", "full")
-        }
+        pixels[EVERYWHERE] = {arm: PixelArm.joined([pixels[domain][arm] for domain in domains]) for arm in names}
     labels = np.array([image.sample.anomalous for image in images])
     scores = {
         "control": np.array([image.control_score for image in images]),
@@ -173,6 +171,7 @@ def evaluate(
             }
             for arm, pixel in arms.items()
         }
+        resamples[domain].setdefault("full", resamples[domain]["nfad"])
         rows.append(_row(domain, here, labels, scores, flagged, arms, resamples[domain]))
     threshold, control_threshold = detector.held_out.at(detector.config.false_alarm_rate)
     return Evaluation(
@@ -228,6 +227,7 @@ def _row(
             false_alarms=alarm.value, detections=hit.value,
             intervals={metric: (span.low, span.high) for metric, span in spans.items()},
         )  # fmt: skip
+    arms.setdefault("full", arms["nfad"])
     gains = {
         metric: percentiles(
             getattr(arms["nfad"], metric) - getattr(arms["control"], metric),
