@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -173,7 +174,7 @@ def benchmark(
         entries = run_table(
             wanted, datasets, config, options, store, progress, lambda done, total: progress("cells", done, total)
         )
-        notes = [f"`{_command(table, roots, preset, config)}`", *(note for each in datasets for note in each.notes)]
+        notes = [f"`{command_told(sys.argv[1:], roots)}`", *(note for each in datasets for note in each.notes)]
         names = "-".join(dict.fromkeys(each.name for each in datasets))
         stem = f"{table}-{names}"
         written = write_table(wanted, entries, notes, out_dir, stem)
@@ -267,6 +268,15 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
         raise NfadError(f"--{name} takes whole numbers with commas between, e.g. 1,2,3; got {text!r}") from None
 
 
-def _command(table: str, roots: list[str], preset: str, config: Any) -> str:
-    names = " ".join(root.partition("=")[0] if "=" in root else Path(root).name for root in roots)
-    return f"nfad benchmark {table} {names} --preset {preset}" + (" --foreground" if config.foreground else "")
+def command_told(arguments: list[str], roots: list[str]) -> str:
+    """The command as others may repeat it: data sets without the folders of this machine, nothing of --out."""
+    told, skip = ["nfad"], False
+    for argument in arguments:
+        if skip or argument in ("--out", "--json"):
+            skip = argument == "--out"
+            continue
+        if argument in roots:
+            name, _, place = argument.partition("=")
+            argument = f"{name}=DATA" if place else Path(argument).name
+        told.append(argument)
+    return " ".join(told)

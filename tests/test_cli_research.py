@@ -59,6 +59,8 @@ def test_benchmark_writes_csv_markdown_and_a_figure_and_resumes(root, tmp_path):
     first = nfad(*arguments)
     assert "d=4" in first.stdout and "### folder" in first.stdout
     assert {"rank-folder.csv", "rank-folder.md", "rank-folder.png"} <= {path.name for path in tmp_path.iterdir()}
+    told = (tmp_path / "rank-folder.md").read_text()
+    assert f"`nfad benchmark rank {root.name} --teacher" in told and str(root) not in told and "--out" not in told
     assert "4 cells, 4 of them finished" in nfad(*arguments, "--dry-run").stdout
     again = json.loads(nfad(*arguments, "--json").stdout)
     assert {"sheet", "row", "column", "value", "low", "high", "paper", "strong"} == set(again[0])
