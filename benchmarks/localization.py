@@ -20,6 +20,7 @@ import torch
 from nfad import Config, Detector
 from nfad.evaluation.metrics import pixel_metrics
 from nfad.host import keep_freed_memory
+from nfad.vision.defects import KINDS, with_defect
 from nfad.vision.images import load_part, to_view
 from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import load_teacher
@@ -46,28 +47,6 @@ CONDITIONS = {
 }
 
 
-def with_defect(view: torch.Tensor, kind: str, draw: np.random.Generator) -> tuple[torch.Tensor, np.ndarray]:
-    """A patch from elsewhere, a narrow one, or a translucent blot; and where."""
-    side = view.shape[-1]
-    high, wide = draw.integers(14, 40, 2)
-    if kind == "scar":
-        high, wide = draw.permutation([draw.integers(4, 9), draw.integers(30, 70)])
-    top, left = draw.integers(side // 6, side * 5 // 6 - high), draw.integers(side // 6, side * 5 // 6 - wide)
-    place = (slice(top, top + high), slice(left, left + wide))
-    changed, mask = view.clone(), np.zeros((side, side), dtype=bool)
-    if kind == "stain":
-        rows, columns = np.mgrid[-1 : 1 : high * 1j, -1 : 1 : wide * 1j]
-        mask[place] = rows**2 + columns**2 < 1
-        blot = torch.from_numpy(mask[place] * 0.6).float()
-        colour = torch.from_numpy(draw.random((3, 1, 1))).float()
-        changed[:, *place] = changed[:, *place] * (1 - blot) + blot * colour
-    else:
-        mask[place] = True
-        y, x = draw.integers(0, side - high), draw.integers(0, side - wide)
-        changed[:, *place] = view[:, y : y + high, x : x + wide] * float(draw.uniform(0.8, 1.2))
-    return changed.clamp(0, 1), mask
-
-
 def scene(paths: list[Path], size: int) -> tuple[list[torch.Tensor], np.ndarray, np.ndarray]:
     """Every left-out normal and three defects on it, in every condition."""
     draw, noise = np.random.default_rng(0), torch.Generator().manual_seed(0)
@@ -75,7 +54,7 @@ def scene(paths: list[Path], size: int) -> tuple[list[torch.Tensor], np.ndarray,
     for path in paths:
         view, _ = to_view(load_part(path), size, None)
         plain.append((view, np.zeros((size, size), dtype=bool)))
-        plain += [with_defect(view, kind, draw) for kind in ("cut-paste", "scar", "stain")]
+        plain += [with_defect(view, kind, draw) for kind in KINDS]
     views = [change(view, noise) for change in CONDITIONS.values() for view, _ in plain]
     masks = np.stack([mask for _ in CONDITIONS for _, mask in plain])
     return views, masks, np.repeat(list(CONDITIONS), len(plain))

@@ -31,6 +31,7 @@ ALLOWED = {
         "analysis", "config", "data", "detector", "errors", "evaluation", "inspection", "nuisance", "pictures",
         "records", "reference", "tokens", "vision", "writing",
     },
+    "hosts": {"errors", "evaluation", "operator", "tokens", "vision", "writing"},
     "pictures": {"records", "errors", "writing"},
     "page": {"page_card", "page_look", "pictures", "records", "errors", "writing"},
 }
