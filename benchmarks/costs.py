@@ -48,7 +48,7 @@ def ratio(
 
 CNN = """
 import sys, time, torch
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 from nfad.vision.teacher import load_teacher
 if sys.argv[1] == "kept":
     assert keep_freed_memory()

@@ -19,7 +19,7 @@ import torch
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import pixel_metrics
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 from nfad.vision.defects import KINDS, with_defect
 from nfad.vision.images import load_part, to_view
 from nfad.vision.remembering import Remembering

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 from nfad.threshold import conformal_threshold
 from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import load_teacher

@@ -19,7 +19,7 @@ import torch
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics, pixel_metrics
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 from nfad.vision.images import load_image
 from nfad.vision.interventions import affine, blur, contrast, noise
 from nfad.vision.teacher import load_teacher

@@ -13,7 +13,7 @@ from pathlib import Path
 from nfad import Config, Detector
 from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.evaluation.evaluate import evaluate
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import load_teacher
 

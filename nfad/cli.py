@@ -14,7 +14,7 @@ from rich.table import Table
 from nfad import cli_research
 from nfad.cli_research import evaluation_table
 from nfad.errors import NfadError
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 from nfad.terminal import err, out, progress_bars, reporter, settings
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ ALLOWED = {
     "config": {"errors"},
     "threshold": {"errors"},
     "writing": {"errors"},
-    "host": set(),
+    "machine": set(),
     "tokens": {"vision"},
     "scoring": {"operator", "reference", "vision"},
     "nuisance": {"config", "errors", "operator", "scoring", "tokens", "vision"},

@@ -3,7 +3,7 @@ import sys
 
 SCRIPT = """
 import resource
-from nfad.host import keep_freed_memory
+from nfad.machine import keep_freed_memory
 import numpy as np
 
 kept = keep_freed_memory()
