@@ -16,6 +16,7 @@ from nfad.cli_research import evaluation_table
 from nfad.errors import NfadError
 from nfad.machine import keep_freed_memory
 from nfad.terminal import err, out, progress_bars, reporter, settings
+from nfad.writing import strict_json
 
 app = typer.Typer(
     help="Fit on a folder of good parts, judge the next one, and survive a new lamp.",
@@ -253,7 +254,7 @@ def demo(
     with progress_bars(not as_json) as progress:
         rows, page = demonstrate(folder, preset, progress)
     if as_json:
-        print(json.dumps({"page": str(page), "rows": [row.as_dict() for row in rows]}))
+        print(strict_json({"page": str(page), "rows": [row.as_dict() for row in rows]}))
         return
     out.print(evaluation_table("The demo set", rows))
     out.print(f"Look at [bold]{page}[/]")

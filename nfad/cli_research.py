@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from nfad.errors import NfadError
 from nfad.terminal import err, out, progress_bars, settings
+from nfad.writing import ready_folder, strict_json
 
 Preset = Annotated[str, typer.Option(help="embedded (offline), embedded-fast, or paper (DINOv3 + student).")]
 Teacher = Annotated[str | None, typer.Option(help="Another teacher than the preset's, as for `nfad fit`.")]
@@ -41,24 +43,37 @@ def evaluate(
     model: Annotated[
         Path | None, typer.Option(help="Judge with this model instead of fitting one on the set's training images.")
     ] = None,
-    preset: Preset = "embedded",
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="embedded (offline), embedded-fast, or paper (DINOv3 + student).", show_default="embedded"
+        ),
+    ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
     seed: Annotated[int | None, typer.Option(help="Same seed, same images: same numbers.")] = None,
-    false_alarm_rate: Annotated[float, typer.Option(help="The threshold's rate, set on held-out normals.")] = 0.01,
+    false_alarm_rate: Annotated[
+        float | None,
+        typer.Option(
+            help="The threshold's rate, set on held-out normals.", show_default="0.01, or the model's own"
+        ),
+    ] = None,
     corrupt: Annotated[
         list[str] | None,
-        typer.Option(help="Also judge under this ImageNet-C corruption, e.g. contrast:3; several may be given."),
+        typer.Option(
+            help="Also judge under an ImageNet-C corruption (brightness, contrast, defocus_blur or gaussian_noise, "
+            "severity 1 to 5), e.g. contrast:3; may be given several times."
+        ),
     ] = None,
     readout: Annotated[str, typer.Option(help="Map of the pixel metrics: localization or detection.")] = "localization",
     protocol: Annotated[str, typer.Option(help="AUPRO as mvtec, dinomaly, ader or mmr compute it.")] = "mvtec",
     setting: Setting = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", help="Write report.html, results.csv and scores.csv into this folder."),
+        typer.Option("--out", help="Write report.html, results.csv, scores.csv and triplets.png into this folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -73,10 +88,18 @@ def evaluate(
     from nfad.data.counts import total_notes
     from nfad.evaluation.session import evaluate_dataset, write_results
 
-    if model is not None and (teacher or reference or size or setting or seed is not None):
-        raise NfadError("--model is judged as it was fitted; leave out --teacher, --reference, --size, --seed, --set")
-    config = _config(preset, teacher, weights, reference, size, foreground, seed, setting)
-    config = dataclasses.replace(config, false_alarm_rate=false_alarm_rate)
+    given = {
+        "--preset": preset, "--teacher": teacher, "--reference": reference, "--size": size, "--seed": seed,
+        "--set": setting, "--foreground": foreground or None,
+    }  # fmt: skip
+    wrong = [name for name, value in given.items() if value is not None]
+    if model is not None and wrong:
+        raise NfadError(f"--model is judged as it was fitted; leave out {', '.join(wrong)}")
+    if out_dir:
+        ready_folder(out_dir)
+    config = _config(preset or "embedded", teacher, weights, reference, size, foreground, seed, setting)
+    if false_alarm_rate is not None:
+        config = dataclasses.replace(config, false_alarm_rate=false_alarm_rate)
     sets = load(dataset, root, category)
     findings = []
     with progress_bars(not as_json) as progress:
@@ -84,8 +107,8 @@ def evaluate(
             err.print(f"[yellow]Note:[/] {escape(note)}", highlight=False)
         for each in sets:
             findings += evaluate_dataset(
-                each, config, corrupt or [], model=model, weights=weights, readout=readout, protocol=protocol,
-                progress=progress,
+                each, config, corrupt or [], model=model, weights=weights, rate=false_alarm_rate, readout=readout,
+                protocol=protocol, progress=progress,
             )  # fmt: skip
         written = write_results(findings, out_dir, progress) if out_dir else []
         if out_dir and drawable():
@@ -94,10 +117,13 @@ def evaluate(
             for finding, page in zip(findings, [path for path in written if path.suffix == ".html"], strict=True):
                 draw_qualitative(finding, page.with_name(page.stem.replace("report", "triplets") + ".png"))
     if as_json:
-        print(json.dumps([finding.as_dict() for finding in findings]))
+        print(strict_json([finding.as_dict() for finding in findings]))
         return
     for finding in findings:
         out.print(evaluation_table(finding.title, finding.evaluation.rows))
+        for note in finding.notes[len(finding.dataset.notes) :]:
+            err.print(f"[yellow]Note:[/] {escape(note)}", highlight=False)
+    _print_rate(findings[0].detector)
     if written:
         out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
     else:
@@ -154,6 +180,8 @@ def benchmark(
     from nfad.benchmark.table import Options
 
     wanted = table_named(table)
+    if not dry_run:
+        ready_folder(out_dir)
     config = _config(preset, teacher, weights, reference, size, foreground, None, setting)
     options = Options(
         severities=_numbers("severities", severities),
@@ -167,13 +195,17 @@ def benchmark(
         if dry_run:
             found = plan([job.cell for job in jobs(wanted, datasets, config, options)], store)
             if as_json:
-                print(json.dumps(dataclasses.asdict(found)))
+                print(strict_json(dataclasses.asdict(found)))
             else:
                 out.print(found.told(), highlight=False, soft_wrap=True)
             return
-        entries = run_table(
-            wanted, datasets, config, options, store, progress, lambda done, total: progress("cells", done, total)
-        )
+        try:
+            entries = run_table(
+                wanted, datasets, config, options, store, progress, lambda done, total: progress("cells", done, total)
+            )
+        except KeyboardInterrupt:
+            err.print(f"Finished cells are kept in {store.folder}; the same command goes on from there.")
+            raise
         notes = [f"`{command_told(sys.argv[1:], roots)}`", *(note for each in datasets for note in each.notes)]
         names = "-".join(dict.fromkeys(each.name for each in datasets))
         stem = f"{table}-{names}"
@@ -186,7 +218,7 @@ def benchmark(
             except NfadError as error:  # e.g. pixel metrics of a set without masks: the table itself is written
                 err.print(f"[yellow]Note:[/] {escape(str(error))}", highlight=False)
     if as_json:
-        print(json.dumps([dataclasses.asdict(entry) for entry in entries]).replace("NaN", "null"))
+        print(strict_json([dataclasses.asdict(entry) for entry in entries]))
         return
     out.print(as_markdown(entries), markup=False, highlight=False, soft_wrap=True)
     out.print("Wrote " + ", ".join(str(path) for path in written))
@@ -194,7 +226,8 @@ def benchmark(
 
 def evaluation_table(title: str, rows: Any) -> Table:
     """Control → filtered by domain, for a terminal."""
-    table = Table(title=f"{title}\nControl→filtered; gain with its 95 % interval; alarms: good parts flagged")
+    told = "Control→filtered; gain with its 95 % interval; alarms: good parts flagged"
+    table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("domain", "good/bad", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
         table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
     for row in rows:
@@ -203,12 +236,19 @@ def evaluation_table(title: str, rows: Any) -> Table:
         table.add_row(
             escape(row.domain),
             f"{row.good}/{row.bad}",
-            f"[bold]{change}[/]" if gain.excludes_zero else change,
-            f"{gain.value:+.2f} [{gain.low:+.2f},{gain.high:+.2f}]".replace("[", r"\["),
-            f"{control.false_alarms:.0%}→{ours.false_alarms:.0%}",
-            f"{control.aupro:.3f}→{ours.aupro:.3f}",
+            (f"[bold]{change}[/]" if gain.excludes_zero else change).replace("nan", "–"),
+            "–" if math.isnan(gain.value) else rf"{gain.value:+.2f} \[{gain.low:+.2f},{gain.high:+.2f}]",
+            f"{control.false_alarms:.0%}→{ours.false_alarms:.0%}".replace("nan%", "–"),
+            f"{control.aupro:.3f}→{ours.aupro:.3f}".replace("nan", "–"),
         )
     return table
+
+
+def _print_rate(detector: Any) -> None:
+    asked, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
+    out.print(f"Thresholds: set on {len(detector.held_out.detection)} held-out normals for {rate:.2%} false alarms.")
+    if rate > asked:
+        err.print(f"[yellow]Note:[/] that is the least so few held-out images support; {asked:.2%} was asked for.")
 
 
 def drawable() -> bool:
@@ -253,7 +293,7 @@ def _datasets(
             written = write_demo(out_dir / "demo-set", progress=lambda done, total: progress("rendering", done, total))
             found += load("demo", written, categories)
         elif dry_run and root in READERS and not Path(root).exists():
-            found += announced(root)
+            found += announced(root, categories)
         elif place and name in READERS:
             found += load(name, Path(place), categories)
         else:

@@ -34,6 +34,15 @@ def families_of(config: Config) -> dict[str, dict]:
     return {family: known[family] for family, rank in config.rank.items() if rank > 0}
 
 
+def check_ranks(config: Config, channels: Sequence[int]) -> None:
+    """Every family's rank must fit the narrowest block."""
+    for family in families_of(config):
+        try:
+            columns_for(config.rank, family, min(channels))
+        except ValueError as error:
+            raise NfadError(f"{error}; lower it (--set rank, or --ranks of a table)") from None
+
+
 def intervention_moments(
     store: TokenStore, teacher: Teacher, config: Config, fit: Int[Tensor, " image"], progress: Progress | None = None
 ) -> dict[str, list[Tensor]]:
@@ -43,12 +52,7 @@ def intervention_moments(
     meets many images.
     """
     families = families_of(config)
-    for family in families:
-        for channels in teacher.channels:
-            try:
-                columns_for(config.rank, family, channels)
-            except ValueError as error:
-                raise NfadError(f"{error}; lower it: --set rank") from None
+    check_ranks(config, teacher.channels)
     per_transform = len(fit) if config.pairs is None else min(config.pairs, len(fit))
     total = per_transform * sum(len(transforms) for transforms in families.values())
     generator = torch.Generator().manual_seed(config.seed)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from nfad.errors import NfadError
 
@@ -37,6 +39,33 @@ def scratch_beside(path: str | Path) -> BinaryIO:
         return TemporaryFile(dir=Path(path).parent)
     except OSError as error:
         raise _refused(path, error) from error
+
+
+def ready_folder(path: str | Path) -> Path:
+    """The folder, made if need be; fails now if nothing can be written into it later."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise NfadError(f"{path} is a file; name a folder to write into")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(path, error) from error
+    scratch_beside(path / "any").close()
+    return path
+
+
+def strict_json(value: Any) -> str:
+    """JSON that every parser takes: what is not a finite number is null."""
+    return json.dumps(finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinities, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _refused(path: str | Path, error: OSError) -> NfadError:

@@ -1,5 +1,7 @@
 import csv
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -47,6 +49,7 @@ def test_evaluate_json_is_all_numbers_and_a_model_can_be_judged(root, tmp_path):
     model = tmp_path / "part.nfad"
     nfad("fit", root / "train" / "good", "-o", model, *TINY, "--json")
     [found] = json.loads(nfad("evaluate", "folder", root, "--model", model, "--json").stdout)
+    assert found["false_alarm_rate"] == json.loads(nfad("info", model, "--json").stdout)["false_alarm_rate"]
     assert found["rows"][0]["arms"]["nfad"]["intervals"]["i_auroc"][0] <= found["rows"][0]["arms"]["nfad"]["i_auroc"]
     [fitted] = json.loads(nfad("evaluate", "folder", root, *TINY, "--json").stdout)
     assert fitted["rows"][0]["good"] == found["rows"][0]["good"] == 4
@@ -55,7 +58,7 @@ def test_evaluate_json_is_all_numbers_and_a_model_can_be_judged(root, tmp_path):
 def test_benchmark_writes_csv_markdown_and_a_figure_and_resumes(root, tmp_path):
     arguments = ("benchmark", "rank", root, *TINY, "--ranks", "2,4", "--out", tmp_path)
     dry = nfad(*arguments, "--dry-run").stdout
-    assert "4 cells, 0 of them finished" in dry and "hours" in dry and not list(tmp_path.glob("*.csv"))
+    assert "4 cells, 0 of them finished" in dry and "On this machine about" in dry and not list(tmp_path.glob("*.csv"))
     first = nfad(*arguments)
     assert "d=4" in first.stdout and "### folder" in first.stdout
     assert {"rank-folder.csv", "rank-folder.md", "rank-folder.png"} <= {path.name for path in tmp_path.iterdir()}
@@ -66,6 +69,27 @@ def test_benchmark_writes_csv_markdown_and_a_figure_and_resumes(root, tmp_path):
     assert {"sheet", "row", "column", "value", "low", "high", "paper", "strong"} == set(again[0])
 
 
+def test_sets_without_bad_parts_or_with_odd_names_and_masks_are_told_of(root, tmp_path):
+    """Strict JSON without NaN, a name that is no UTF-8, a mask that marks nothing, a damaged image before the fit."""
+    odd = tmp_path / "odd"
+    shutil.copytree(root / "train", odd / "train")
+    shutil.copytree(root / "test" / "good" / "same", odd / "test" / "good")
+    os.rename(odd / "test" / "good" / "0.png", os.fsencode(odd / "test" / "good") + b"/bad\xff.png")
+    done = nfad("evaluate", "folder", odd, *TINY, "--json", "--out", tmp_path / "out")
+    [found] = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert found["rows"][0]["arms"]["nfad"]["i_auroc"] is None
+    assert "–" in nfad("evaluate", "folder", odd, *TINY).stdout
+    shutil.copytree(root / "test" / "square" / "same", odd / "test" / "[red]square")
+    for index in range(4):
+        mask = odd / "ground_truth" / "[red]square" / f"{index}.png"
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((64, 64), np.uint8)).save(mask)
+    assert "4 bad images have a mask that marks nothing" in nfad("evaluate", "folder", odd, *TINY).stderr
+    (odd / "test" / "good" / "1.png").write_bytes(b"no image")
+    done = nfad("evaluate", "folder", odd, *TINY, code=2)
+    assert "1.png" in done.stderr and "learning nuisance" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -74,14 +98,17 @@ def test_benchmark_writes_csv_markdown_and_a_figure_and_resumes(root, tmp_path):
         (("evaluate", "folder", "ROOT", "--category", "none"), "none"),
         (("evaluate", "folder", "nowhere"), "nowhere"),
         (("evaluate", "folder", "ROOT", "--readout", "control"), "readout must be one of"),
-        (("evaluate", "folder", "ROOT", "--model", "m.nfad", "--size", "64"), "--model is judged as it was fitted"),
+        (("evaluate", "folder", "ROOT", "--model", "m.nfad", "--size", "64"), "leave out --size"),
+        (("evaluate", "folder", "ROOT", "--out", "FILE"), "is a file"),
+        (("benchmark", "rank", "ROOT", "--out", "FILE"), "is a file"),
         (("benchmark", "table9", "ROOT"), "there is no table 'table9'"),
         (("benchmark", "rank", "ROOT", "--ranks", "2;4"), "whole numbers"),
         (("benchmark", "rank", "nowhere"), "No data set was recognised"),
     ],
 )
 def test_bad_input_is_one_sentence(root, arguments, words):
-    arguments = [str(root) if argument == "ROOT" else argument for argument in arguments]
+    places = {"ROOT": str(root), "FILE": str(root / "train" / "good" / "0.png")}
+    arguments = [places.get(argument, argument) for argument in arguments]
     tiny = [] if "--model" in arguments else TINY
     done = nfad(*arguments, *tiny, code=2)
     assert words in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr

@@ -16,12 +16,13 @@ from nfad.config import Config
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.evaluation.evaluate import evaluate
+from nfad.nuisance import check_ranks
 from nfad.records import Dataset
 from nfad.tokens import Progress
 from nfad.vision.corruptions import Corruption
 from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import Teacher, load_teacher
-from nfad.writing import replacing
+from nfad.writing import finite, replacing, strict_json
 
 FORMAT = 1  # raise it when a cell's contents change: older cells are then measured again
 LATER = ("false_alarm_rate", "batch")  # settings that no measurement here depends on
@@ -74,7 +75,7 @@ class Store:
     def put(self, cell: Cell, result: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self._path(cell)) as file:
-            file.write(json.dumps({"facts": cell.facts, "result": result}).encode())
+            file.write(strict_json({"facts": cell.facts, "result": result}).encode())
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.json"
@@ -103,6 +104,8 @@ def run(
             if teacher is None:
                 loaded = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
                 teacher = Remembering(loaded)
+                for cell in group:  # a rank that cannot be is told of before the first fit, not after an hour
+                    check_ranks(cell.config, teacher.channels)
             images = [sample.path for sample in fit[0].dataset.train]
             workdir = store.folder / f"{fit[0].key}.work" if config.reference == "student" else None
             if workdir:
@@ -127,10 +130,10 @@ def measure(detector: Detector, cell: Cell, progress: Progress | None = None) ->
     samples = cell.dataset.test
     if cell.measure == "entanglement":
         overlaps = entanglement(detector, samples, progress)
-        return _plain({"rows": [{"domain": row.domain, **asdict(row.mean), **asdict(row.count)} for row in overlaps]})
+        return finite({"rows": [{"domain": row.domain, **asdict(row.mean), **asdict(row.count)} for row in overlaps]})
     if cell.measure == "mechanism":
         rows = mechanism(detector, samples, progress)
-        return _plain({"rows": [_mechanism_row(row) for row in rows]})
+        return finite({"rows": [_mechanism_row(row) for row in rows]})
     seen = 0
 
     def report(*_: object) -> None:
@@ -147,7 +150,7 @@ def measure(detector: Detector, cell: Cell, progress: Progress | None = None) ->
         }
         for domain, arms in found.resamples.items()
     }
-    return _plain({
+    return finite({
         "rows": [row.as_dict() for row in found.rows],
         "resamples": resamples,
         "pixel_error": found.pixel_error,
@@ -191,10 +194,3 @@ def _fingerprint(dataset: Dataset) -> str:
         digest.update(b"--\n")
     return digest.hexdigest()[:24]
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and value != value else value

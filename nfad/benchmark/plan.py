@@ -42,9 +42,13 @@ class Plan:
             f"Images: {self.training_images} to fit on, {self.test_images} to judge.",
             f"Passes still to make: {self.teacher_passes} of a teacher, {self.student_passes} of a student.",
             *(f"Weights: {each}" for each in self.weights),
-            f"On this machine about {self.hours:.1f} hours, not counting reading images and metrics.",
+            f"On this machine about {_told_time(self.hours)}, not counting reading images and metrics.",
         ]
         return "\n".join(lines)
+
+
+def _told_time(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes" if hours > 1 / 60 else "a minute or less"
 
 
 def plan(cells: Sequence[Cell], store: Store) -> Plan:
@@ -84,23 +88,29 @@ def plan(cells: Sequence[Cell], store: Store) -> Plan:
     )
 
 
-def announced(name: str) -> list[Dataset]:
+def announced(name: str, categories: Sequence[str] | None = None) -> list[Dataset]:
     """A set that is not at hand, by its published counts: enough to plan for, with no file behind it."""
     known = {category: counts for (dataset, category), counts in published().items() if dataset == name}
     if not known:
         raise NfadError(f"no counts of {name!r} are published that a dry run could go by; give its folder")
     if None in next(iter(known.values())):  # only the total is
         known = {TOTAL: known[TOTAL]}
+    for category in categories or ():
+        if category not in known:
+            raise NfadError(f"{name} has no category {category!r} with published counts; it has {', '.join(known)}")
     domains = ("same", "shifted")  # so that tables which compare domains can be planned
     return [
         Dataset(
             name,
             category,
-            tuple(Sample(Path(f"train{i}"), False) for i in range(counts.train)),
-            tuple(Sample(Path(f"test{i}"), False, domain=domains[i % 2]) for i in range(counts.good + counts.bad)),
+            tuple(Sample(Path(f"{category} train {i}"), False) for i in range(counts.train)),
+            tuple(
+                Sample(Path(f"{category} test {i}"), False, domain=domains[i % 2])
+                for i in range(counts.good + counts.bad)
+            ),
         )
         for category, counts in known.items()
-        if category != TOTAL or len(known) == 1
+        if (category != TOTAL or len(known) == 1) and category in (categories or known)
     ]
 
 

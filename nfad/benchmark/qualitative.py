@@ -15,11 +15,15 @@ def draw_qualitative(finding: Finding, path: Path) -> Path:
     """Photo, control map and filtered map of images chosen by rule, not by eye (`triplets.choose`)."""
     pictures = []
     sources = {sample.domain for sample in finding.dataset.train} or {"same"}
-    for index in choose(finding.evaluation.images, SHOWN, source=next(iter(sources))):
+    # A defect without a mask has nothing to draw round, and must not pass for a normal.
+    images = finding.evaluation.images
+    shown = [i for i, image in enumerate(images) if not image.sample.anomalous or image.sample.mask is not None]
+    for place in choose([images[i] for i in shown], SHOWN, source=next(iter(sources))):
+        index = shown[place]
         picture = picture_of(finding, index)
         sample = picture.sample
         photo = photo_of(sample.path) if picture.photo is None else picture.photo
-        mask = picture.mask if sample.anomalous and sample.mask is not None else None
+        mask = picture.mask if sample.anomalous else None
         label = str(finding.corruption or sample.domain)
         pictures.append((photo, picture.prediction, mask, f"{label}, {sample.kind}"))
     return triplets(pictures, path, high=picture_scale(finding.detector))

@@ -16,6 +16,7 @@ from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.records import Dataset
 from nfad.tokens import Progress
+from nfad.vision.corruptions import Corruption
 from nfad.writing import replacing
 
 
@@ -41,6 +42,8 @@ def jobs(table: Table, datasets: Sequence[Dataset], config: Config, options: Opt
                 f"{', '.join(domains) or 'none'}; give aebad-s, mvtec-ad-2, magnetic-tile or demo"
             )
     made = []
+    for name in options.corruptions:
+        Corruption.parse(name)
     for method, base in methods(config).items():
         for variant in table.variants(base, options):
             for dataset in datasets:

@@ -10,6 +10,7 @@ from nfad.benchmark.estimates import Entry, entry, estimate
 from nfad.benchmark.published import TABLES as PLACES
 from nfad.benchmark.published import published
 from nfad.config import Config
+from nfad.vision.corruptions import CORRUPTIONS
 
 SEEDS = (54, 1, 42, 123, 2025)
 RANKS = (8, 16, 32, 64)
@@ -27,6 +28,10 @@ class Options:
     severities: tuple[int, ...] = (1, 2, 3)
     seeds: tuple[int, ...] = SEEDS
     ranks: tuple[int, ...] = RANKS
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        return tuple(f"{name}:{level}" for name in CORRUPTIONS for level in self.severities)
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ class Block:
 
     @property
     def sheet(self) -> str:
-        return f"{self.dataset} · {self.method}"
+        only = f" {self.categories[0]}" if len(self.categories) == 1 else ""
+        return f"{self.dataset}{only} · {self.method}"
 
     @property
     def first(self) -> dict[str, Any]:

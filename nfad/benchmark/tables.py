@@ -11,7 +11,6 @@ from nfad.benchmark.published import lookup
 from nfad.benchmark.table import FOUNDATIONS, Block, Options, Table, Variant, compare, nearest_published, paper_value
 from nfad.config import BASES, Config
 from nfad.evaluation.evaluate import EVERYWHERE, METRICS
-from nfad.vision.corruptions import CORRUPTIONS
 
 IMAGE, PIXEL, SHORT = METRICS[:3], ("p_auroc", "aupro"), ("i_auroc", "p_auroc", "aupro")
 CATEGORY_TABLES = {"mvtec-ad": "categories-mvtec", "visa": "categories-visa", "real-iad": "categories-real-iad"}
@@ -79,10 +78,7 @@ def _localization(block: Block) -> list[Entry]:
 
 
 def _corrupted_variants(_config: Config, options: Options) -> list[Variant]:
-    made = [Variant("clean")]
-    for name in CORRUPTIONS:
-        made += [Variant(f"{name}/s={level}", corruption=f"{name}:{level}") for level in options.severities]
-    return made
+    return [Variant("clean")] + [Variant(name.replace(":", "/s="), corruption=name) for name in options.corruptions]
 
 
 def _corrupted(block: Block) -> list[Entry]:
@@ -96,12 +92,17 @@ def _corrupted(block: Block) -> list[Entry]:
     return found
 
 
-def _foundation_variants(_config: Config, options: Options) -> list[Variant]:
-    narrow = {"blocks": (2, 3), "prior_blocks": (), "rank": {"photometric": 0.0625}}
-    return [
-        Variant(FOUNDATIONS.get(name, name), {"teacher": name} | (narrow if name == "embedded-cnn" else {}))
-        for name in options.teachers
-    ]
+def _foundation_variants(config: Config, options: Options) -> list[Variant]:
+    """Each with the settings of its kind: a CNN has no CLS token and too few channels for a ViT's ranks."""
+    cnn = {"blocks": (2, 3), "prior_blocks": (), "rank": {"photometric": 0.0625}}
+    vit = {"blocks": Config().blocks, "prior_blocks": Config().prior_blocks, "rank": Config().rank}
+    made = []
+    for name in options.teachers:
+        is_cnn = name == "embedded-cnn"
+        as_it_is = is_cnn == (config.teacher == "embedded-cnn")
+        changes = {} if as_it_is else cnn if is_cnn else vit
+        made.append(Variant(FOUNDATIONS.get(name, name), {"teacher": name} | changes))
+    return made
 
 
 def _foundations(block: Block) -> list[Entry]:

@@ -79,6 +79,7 @@ class Evaluation:
     protocol: str
     pixel_error: float  # certified bound on the pixel metrics' distance from exact; 0 where every map was held
     without_mask: int  # bad images that have no mask and so are left out of the pixel metrics
+    empty_masks: int  # bad images whose mask marks nothing that the model sees: their pixels count as normal
     pro_curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # domain → arm → false-positive rate, overlap
     # domain → arm → metric → its value in each resample of the images; the draws are the same for every detector
     resamples: dict[str, dict[str, dict[str, np.ndarray]]]
@@ -129,7 +130,7 @@ def evaluate(
     names = ("control", "nfad") if same else ("control", "nfad", "full")
     pixels = {domain: {arm: PixelArm(protocol, len(samples), size, seed) for arm in names} for domain in domains}
     images, alarms = [], []
-    without_mask = 0
+    without_mask = empty_masks = 0
 
     def edited(view: Tensor, index: int) -> Tensor:
         return corrupted(view, corruption, seed + index) if corruption else view
@@ -143,6 +144,7 @@ def evaluate(
             without_mask += 1
         else:
             mask = mask_of(sample, prediction.geometry, size)
+            empty_masks += sample.anomalous and not mask.any()
             shown = prediction.map if readout == "localization" else prediction.detection_map
             here = pixels[sample.domain]
             here["control"].update(prediction.control_map, mask)
@@ -182,6 +184,7 @@ def evaluate(
         protocol=protocol,
         pixel_error=max(arm.error for arms in pixels.values() for arm in arms.values()),
         without_mask=without_mask,
+        empty_masks=empty_masks,
         pro_curves={
             domain: {arm: arms[arm].resamples.pro_curve() for arm in ("control", "nfad")}
             for domain, arms in pixels.items()

@@ -19,7 +19,7 @@ from nfad.evaluation.evaluate import METRICS, Evaluation, corrupted, evaluate, m
 from nfad.evaluation.report import Picture, report_of, write_report
 from nfad.evaluation.scores import worth_showing
 from nfad.inspection import model_facts, picture_scale
-from nfad.records import Dataset
+from nfad.records import Dataset, Sample
 from nfad.tokens import Progress
 from nfad.vision.corruptions import Corruption
 from nfad.vision.images import load_part, to_view
@@ -43,13 +43,20 @@ class Finding:
         parts = [self.dataset.name, self.dataset.category, str(self.corruption or "")]
         return " · ".join(part for part in parts if part)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers should know."""
+        empty = self.evaluation.empty_masks
+        told = f"{empty} bad images have a mask that marks nothing: all their pixels count as normal"
+        return (*self.dataset.notes, told) if empty else self.dataset.notes
+
     def as_dict(self) -> dict[str, Any]:
         found = self.evaluation
         return {
             "dataset": self.dataset.name,
             "category": self.dataset.category,
             "corruption": str(self.corruption or ""),
-            "notes": list(self.dataset.notes),
+            "notes": list(self.notes),
             "config": self.detector.config.as_dict(),
             "threshold": found.threshold,
             "control_threshold": found.control_threshold,
@@ -57,6 +64,7 @@ class Finding:
             "protocol": found.protocol,
             "pixel_error": found.pixel_error,
             "without_mask": found.without_mask,
+            "empty_masks": found.empty_masks,
             "rows": [row.as_dict() for row in found.rows],
         }
 
@@ -68,16 +76,22 @@ def evaluate_dataset(
     *,
     model: Path | None = None,
     weights: str | None = None,
+    rate: float | None = None,
     readout: str = "localization",
     protocol: str = "mvtec",
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """The test images as they are, then under each corruption. Without a `model` one is fitted on the normals."""
-    suite = [None, *map(Corruption.parse, corruptions)]
+    """The test images as they are, then under each corruption.
+
+    Without a `model` one is fitted on the normals; with one, `rate` replaces its own false-alarm rate if given.
+    """
+    suite = [None, *map(Corruption.parse, dict.fromkeys(corruptions))]
+    _check_readable(dataset.test, progress)
     if model is None:
         detector = Detector.fit([sample.path for sample in dataset.train], config, progress=progress)
     else:
-        detector = Detector.load(model, weights).at_rate(config.false_alarm_rate)
+        detector = Detector.load(model, weights)
+        detector = detector if rate is None else detector.at_rate(rate)
     findings = []
     for corruption in suite:
         seen = 0
@@ -108,6 +122,14 @@ def write_results(findings: Sequence[Finding], folder: Path, progress: Progress 
     return written
 
 
+def _check_readable(samples: Sequence[Sample], progress: Progress | None) -> None:
+    """A damaged test image is told of before the fit, not after it."""
+    for done, sample in enumerate(samples, start=1):
+        load_part(sample.path)
+        if progress:
+            progress("checking test images", done, len(samples))
+
+
 def _write_report(finding: Finding, path: Path) -> Path:
     detector, dataset = finding.detector, finding.dataset
     facts = {"data set": dataset.name, "category": dataset.category}
@@ -117,7 +139,7 @@ def _write_report(finding: Finding, path: Path) -> Path:
         finding.evaluation,
         finding.title,
         facts | {"threshold": f"{detector.threshold:.3f} at a false-alarm rate of {detector.false_alarm_rate:.2%}"},
-        notes=dataset.notes,
+        notes=finding.notes,
         rate=detector.false_alarm_rate,
         high=picture_scale(detector),
     )
@@ -178,7 +200,7 @@ def _write_csv(path: Path, lines: list[list[Any]]) -> Path:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     with replacing(path) as file:
-        file.write(text.getvalue().encode())
+        file.write(text.getvalue().encode(errors="surrogateescape"))  # a name that is no UTF-8 stays as it was
     return path
 
 

@@ -4,8 +4,8 @@ import dataclasses
 import pytest
 from parts import tiny
 
-from nfad import NfadError
-from nfad.benchmark.cells import Store
+from nfad import Config, NfadError
+from nfad.benchmark.cells import Cell, Store
 from nfad.benchmark.layout import FIELDS, as_csv, as_markdown
 from nfad.benchmark.plan import announced, plan
 from nfad.benchmark.published import lookup
@@ -43,7 +43,7 @@ def test_every_table_is_tried():
 def test_every_table_runs_on_any_data_with_any_teacher(name, dataset, store):
     entries = run_table(TABLES[name], [dataset], tiny(order="fit-then-filter"), OPTIONS, store)
     assert {entry.row for entry in entries} >= ROWS[name]
-    assert {entry.sheet for entry in entries} == {"demo · fit-then-filter"}
+    assert {entry.sheet for entry in entries} == {"demo blob · fit-then-filter"}
     assert all(entry.low <= entry.value <= entry.high for entry in entries if entry.low == entry.low)
 
 
@@ -65,6 +65,23 @@ def test_a_table_of_domains_refuses_a_set_without(dataset, store):
     one = dataclasses.replace(dataset, test=tuple(s for s in dataset.test if s.domain == "same"))
     with pytest.raises(NfadError, match="compares acquisition domains.*only same"):
         jobs(TABLES["aebad"], [one], tiny(), OPTIONS)
+
+
+def test_what_cannot_be_is_told_before_the_first_fit(dataset, tmp_path):
+    wrong = dataclasses.replace(OPTIONS, severities=(9,), ranks=(2, 500))
+    with pytest.raises(NfadError, match="severity"):
+        jobs(TABLES["visa-c"], [dataset], tiny(), wrong)
+    ranks = dataclasses.replace(OPTIONS, ranks=(2, 500))
+    with pytest.raises(NfadError, match="must lie in 0..192.*--ranks"):
+        run_table(TABLES["rank"], [dataset], tiny(order="fit-then-filter"), ranks, Store(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_foundations_have_the_settings_of_their_kind():
+    both = Options(teachers=("embedded-cnn", "dinov3"))
+    for preset in ("embedded", "embedded-fast"):
+        cnn, vit = (variant.changes for variant in TABLES["foundations"].variants(Config.preset(preset), both))
+        assert Config.preset(preset, **cnn).blocks == (2, 3) and Config.preset(preset, **vit).prior_blocks == (9, 11)
 
 
 def test_an_unknown_table_is_answered_with_those_there_are():
@@ -110,11 +127,15 @@ def test_a_dry_run_of_the_papers_settings_names_its_weights(dataset, tmp_path):
     config = tiny(reference="student", order="fit-then-filter", **small)
     found = plan([job.cell for job in jobs(TABLES["standard"], [dataset], config, OPTIONS)], Store(tmp_path))
     assert found.student_passes == 3 * 12 * 3 + 12
-    assert "untrained" in found.told() and "hours" in found.told()
+    assert "untrained" in found.told() and "On this machine about" in found.told()
 
 
 def test_a_set_that_is_not_at_hand_is_planned_by_its_published_counts(tmp_path):
     sets = announced("visa")
+    assert len({Cell(each, tiny()).key for each in sets}) == 12, "equal counts are not equal images"
+    assert len(announced("visa", ["candle"])) == 1
+    with pytest.raises(NfadError, match="no category 'nope'"):
+        announced("visa", ["nope"])
     assert len(sets) == 12 and sum(len(each.train) for each in sets) == 8659
     [whole] = announced("real-iad")
     assert (len(whole.train), len(whole.test)) == (36465, 114585)
