@@ -30,7 +30,7 @@ def test_every_command_and_option_is_documented(name, command):
 def test_the_readme_names_the_two_commands_and_real_files():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "make demo" in text and "make test" in text
-    for target in re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`((?:docs|benchmarks)/[\w./]+)`", text):
+    for target in re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`((?:docs|benchmarks)/[\w./-]+)`", text):
         assert (ROOT / target).exists(), target
 
 
