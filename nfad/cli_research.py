@@ -228,14 +228,13 @@ def evaluation_table(title: str, rows: Any) -> Table:
     """Control → filtered by domain, for a terminal."""
     told = "Control→filtered; gain with its 95 % interval; alarms: good parts flagged"
     table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("domain", "good/bad", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
+    for name in ("domain", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
         table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
     for row in rows:
         control, ours, gain = row.arms["control"], row.arms["nfad"], row.gains["i_auroc"]
         change = f"{control.i_auroc:.3f}→{ours.i_auroc:.3f}"
         table.add_row(
             escape(row.domain),
-            f"{row.good}/{row.bad}",
             (f"[bold]{change}[/]" if gain.excludes_zero else change).replace("nan", "–"),
             "–" if math.isnan(gain.value) else rf"{gain.value:+.2f} \[{gain.low:+.2f},{gain.high:+.2f}]",
             f"{control.false_alarms:.0%}→{ours.false_alarms:.0%}".replace("nan%", "–"),
