@@ -11,11 +11,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from nfad import cli_research
-from nfad.cli_research import evaluation_table
+from nfad.cli_benchmark import benchmark
+from nfad.cli_evaluate import evaluate, evaluation_table
+from nfad.cli_options import Foreground, Json, Preset, Reference, Setting, Size, Teacher, Weights, config_from
 from nfad.errors import NfadError
 from nfad.machine import keep_freed_memory
-from nfad.terminal import err, out, progress_bars, reporter, settings
+from nfad.terminal import err, out, progress_bars, reporter
 from nfad.writing import strict_json
 
 app = typer.Typer(
@@ -26,7 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 Rate = Annotated[
     float | None,
     typer.Option(
@@ -35,30 +35,18 @@ Rate = Annotated[
         show_default="the model's",
     ),
 ]
-Weights = Annotated[str | None, typer.Option(help="Teacher weights on this machine: a file or folder (no hub needed).")]
 
 
 @app.command()
 def fit(
     folder: Annotated[Path, typer.Argument(help="Folder of images of good parts; subfolders are read too.")],
     model: Annotated[Path, typer.Option("-o", "--out", help="Model file to write, e.g. bottle.nfad.")],
-    preset: Annotated[
-        str,
-        typer.Option(help="embedded (offline), embedded-fast (slow line PCs), or paper (DINOv3 + student)."),
-    ] = "embedded",
-    teacher: Annotated[
-        str | None,
-        typer.Option(
-            help="embedded-vit, embedded-cnn, dinov3, dinov2, dinov2r, dino, clip, beitv2, deit, augreg, a timm name."
-        ),
-    ] = None,
+    preset: Preset = "embedded",
+    teacher: Teacher = None,
     weights: Weights = None,
-    reference: Annotated[str | None, typer.Option(help="linear, nearest or student.")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")] = None,
-    foreground: Annotated[
-        bool,
-        typer.Option("--foreground", help="The part lies before a background that may change: only the part counts."),
-    ] = False,
+    reference: Reference = None,
+    size: Size = None,
+    foreground: Foreground = False,
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of normal images you accept being flagged; can be changed later.")
     ] = 0.01,
@@ -66,10 +54,7 @@ def fit(
         float | None, typer.Option(help="Share of the images kept out of the fit to set the threshold.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same images: same model.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting as name=value (JSON), e.g. --set variance=0.95."),
-    ] = None,
+    setting: Setting = None,
     force: Annotated[bool, typer.Option(help="Replace an existing model file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -84,17 +69,14 @@ def fit(
         raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
-    from nfad.config import Config
     from nfad.detector import Detector
     from nfad.vision.images import find_images
     from nfad.writing import scratch_beside
 
-    changes = {"teacher": teacher, "weights": weights, "reference": reference, "size": size, "holdout": holdout}
-    changes |= {"seed": seed, "false_alarm_rate": false_alarm_rate, "foreground": foreground or None}
-    if reference == "student":  # it is trained on raw tokens
-        changes["order"] = "fit-then-filter"
-    changes = {name: value for name, value in changes.items() if value is not None} | settings(setting or [])
-    config = Config.preset(preset, **changes)
+    config = config_from(
+        preset, setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
+        foreground=foreground or None, false_alarm_rate=false_alarm_rate,
+    )  # fmt: skip
     images = list(find_images(folder))
     if not images:
         raise NfadError(f"{folder} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
@@ -260,8 +242,8 @@ def demo(
     out.print(f"Look at [bold]{page}[/]")
 
 
-app.command()(cli_research.evaluate)
-app.command()(cli_research.benchmark)
+app.command()(evaluate)
+app.command()(benchmark)
 
 
 @app.callback(invoke_without_command=True)

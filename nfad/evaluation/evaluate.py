@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -197,12 +196,6 @@ def corrupted(view: Tensor, corruption: Corruption, seed: int) -> Tensor:
     """A view in [0, 1] under a corruption, which works on 8-bit pixels."""
     pixels = (view.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
     return torch.from_numpy(corruption(pixels, seed)).permute(2, 0, 1).float() / 255
-
-
-def domain_mean(rows: Sequence[EvaluationRow], arm: str, metric: str) -> float:
-    """The plain mean over domains (the paper's for AeBAD-S); a set without domains has one row, which is its own."""
-    own = [getattr(row.arms[arm], metric) for row in rows if row.domain != EVERYWHERE]
-    return math.fsum(own) / len(own)
 
 
 def _row(

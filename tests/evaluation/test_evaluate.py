@@ -6,7 +6,7 @@ from parts import part, tiny
 from PIL import Image
 
 from nfad import Detector, NfadError
-from nfad.evaluation.evaluate import EVERYWHERE, METRICS, domain_mean, evaluate, mask_of
+from nfad.evaluation.evaluate import EVERYWHERE, METRICS, evaluate, mask_of
 from nfad.evaluation.metrics import image_metrics, pixel_metrics
 from nfad.records import Geometry, Sample
 from nfad.vision.corruptions import Corruption
@@ -116,9 +116,3 @@ def test_unknown_choices_are_named(detector, samples, changes):
 def test_an_empty_test_set_is_refused(detector):
     with pytest.raises(NfadError, match="empty"):
         evaluate(detector, [])
-
-
-def test_the_mean_over_domains_leaves_the_pooled_row_out(detector, samples):
-    rows = evaluate(detector, samples).rows
-    expected = (rows[0].arms["nfad"].i_ap + rows[1].arms["nfad"].i_ap) / 2
-    assert domain_mean(rows, "nfad", "i_ap") == expected

@@ -1,0 +1,52 @@
+"""Options that several commands share, and the config that they add up to."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated, Any
+
+import typer
+
+from nfad.terminal import err, settings
+
+Preset = Annotated[
+    str, typer.Option(help="embedded (offline), embedded-fast (slow line PCs), or paper (DINOv3 + student).")
+]
+Teacher = Annotated[
+    str | None,
+    typer.Option(
+        help="embedded-vit, embedded-cnn, dinov3, dinov2, dinov2r, dino, clip, beitv2, deit, augreg, a timm name."
+    ),
+]
+Weights = Annotated[str | None, typer.Option(help="Teacher weights on this machine: a file or folder (no hub needed).")]
+Reference = Annotated[str | None, typer.Option(help="linear, nearest or student.")]
+Size = Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")]
+Foreground = Annotated[
+    bool,
+    typer.Option("--foreground", help="The part lies before a background that may change: only the part counts."),
+]
+Category = Annotated[
+    list[str] | None, typer.Option("--category", help="Only this category; may be given several times.")
+]
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", help="Any other setting as name=value (JSON), e.g. --set variance=0.95.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
+
+
+def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
+    """A preset with what the options change of it: None leaves a setting alone, --set has the last word."""
+    from nfad.config import Config
+
+    if changes.get("reference") == "student":  # it is trained on raw tokens
+        changes["order"] = "fit-then-filter"
+    given = {name: value for name, value in changes.items() if value is not None}
+    return Config.preset(preset, **given | settings(setting or []))
+
+
+def drawable() -> bool:
+    """Whether figures can be drawn; if not, what to install is said, and the rest is written all the same."""
+    if importlib.util.find_spec("matplotlib"):
+        return True
+    err.print("[yellow]Note:[/] no figure is drawn without matplotlib; run: pip install 'nfad\\[figures]'")
+    return False
