@@ -149,8 +149,9 @@ class Filtered:
         features, prior = features_and_prior(self.host, images)
         return self.filter.project(features), prior
 
-    def score(self, features: Sequence[Tensor], images: Tensor) -> HostScores:
-        return self.prepared.score(features, images)
+    def score(self, images: Tensor, project: Project | None = None) -> HostScores:
+        own = self.filter.project
+        return self.prepared.score(images, own if project is None else lambda features: project(own(features)))
 
     def prepare(self, project: Project) -> Filtered:
         return replace(self, prepared=self.prepared.prepare(project))

@@ -1,4 +1,4 @@
-"""What another detector must offer to wear the filter: its features, and scores made from them."""
+"""What another detector must offer to wear the filter: its features, and a score that lets them be changed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class FeatureSource(Protocol):
 
 
 class Host(FeatureSource, Protocol):
-    """A detector whose score is made from feature maps that someone may change on the way."""
+    """A detector that compares feature maps, with a bank, a reconstruction or a boundary it has learned."""
 
-    def score(self, features: Sequence[Tensor], images: Tensor) -> HostScores:
-        """From the features alone; the images say only how large the maps are to be."""
+    def score(self, images: Tensor, project: Project | None = None) -> HostScores:
+        """Its verdict; whatever it compares, a map a layer as in `features`, goes through `project` just before."""
         ...
 
     def prepare(self, project: Project) -> Host:
@@ -56,7 +56,7 @@ def features_and_prior(source: FeatureSource, images: Tensor) -> tuple[list[Tens
 
 def score_images(host: Host, images: Tensor, batch: int = 8) -> HostScores:
     """Any number of images, a batch at a time."""
-    parts = [host.score(host.features(part), part) for part in checked_images(images).split(batch)]
+    parts = [host.score(part) for part in checked_images(images).split(batch)]
     return HostScores(torch.cat([part.image for part in parts]), torch.cat([part.maps for part in parts]))
 
 

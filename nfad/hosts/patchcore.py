@@ -73,7 +73,11 @@ class PatchCore:
         maps, prior = together(_square(images))
         return locally_pooled(maps), prior
 
-    def score(self, features: Sequence[Tensor], images: Tensor) -> HostScores:
+    def score(self, images: Tensor, project: Project | None = None) -> HostScores:
+        features = self.features(images)
+        return self.judge(project(features) if project else features, images.shape[-1])
+
+    def judge(self, features: Sequence[Tensor], size: int) -> HostScores:
         """The map is every patch's distance to its nearest entry; the image's score is Eq. 7 of its farthest patch."""
         query = patches(features)
         if query.shape[2] != self.bank.shape[1]:
@@ -87,7 +91,7 @@ class PatchCore:
                 weight = rarity(image[farthest], int(nearest[farthest]), self.bank, self.neighbours)
             distances.append(distance)
             scores.append(weight * distance[farthest])
-        maps = pixel_maps(torch.stack(distances), images.shape[-1], self.sigma)
+        maps = pixel_maps(torch.stack(distances), size, self.sigma)
         return HostScores(torch.stack(scores), maps)
 
     def prepare(self, project: Project) -> PatchCore:

@@ -46,7 +46,11 @@ class Watched:
         prior = (torch.arange(16).repeat(len(images), 1) >= 8).float() if self.sees else None
         return self.features(images), prior
 
-    def score(self, features, images):
+    def score(self, images, project=None):
+        features = self.features(images)
+        return self.judge(project(features) if project else features, images)
+
+    def judge(self, features, images):
         gaps = [(maps - normal).square().sum(dim=1) for maps, normal in zip(features, self.normal)]
         maps = sum(F.interpolate(gap[:, None], images.shape[2:])[:, 0] for gap in gaps)
         return HostScores(maps.flatten(1).amax(dim=1), maps)
@@ -185,8 +189,8 @@ def test_a_defect_outside_the_subspace_keeps_its_score_and_one_inside_loses_it(c
     small = 0.01 * float(torch.pdist(bank - bank @ basis @ basis.T).min())  # so that the nearest entry stays it
 
     def scores(features):
-        images = torch.zeros(1, 3, 32, 32)
-        return float(bare.score(features, images).image), float(worn.score(worn.filter.project(features), images).image)
+        filtered = worn.prepared.judge(worn.filter.project(features), 32)
+        return float(bare.judge(features, 32).image), float(filtered.image)
 
     for direction, kept in ((inside, 0.0), (outside, 1.0)):
         defect = normal.clone()
@@ -203,7 +207,7 @@ def test_a_filtered_bank_finds_filtered_normals_at_no_distance(images, backbone)
     scale = float(bare.bank.norm(dim=1).max())
     assert score_images(worn, images[:3]).image.max() <= 64 * 20 * EPS * scale
     # Filtered features against the bare bank would be far off: the bank must be filtered too.
-    assert bare.score(worn.features(images[:3]), images[:3]).image.min() > 1e3 * EPS * scale
+    assert bare.score(images[:3], fitted.project).image.min() > 1e3 * EPS * scale
 
 
 def test_a_new_lamp_moves_the_filtered_scores_less(images, backbone):

@@ -83,7 +83,7 @@ def test_scores_are_those_of_the_equations(channels, entries, neighbours, seed):
     bank, query = random(entries, channels, seed=seed), random(9, channels, seed=seed + 1)
     host = PatchCore(list, bank, (channels,), neighbours)
     maps = query.T.reshape(1, channels, 3, 3)
-    found = host.score([maps], torch.zeros(1, 3, 32, 32))
+    found = host.judge([maps], 32)
     wanted, distances = slow.image_score(query.double().numpy(), bank.double().numpy(), neighbours)
     rounding = 64 * channels * EPS * float(query.norm(dim=1).max() + bank.norm(dim=1).max())
     assert abs(float(found.image) - wanted) <= rounding * (1 + wanted)
@@ -108,8 +108,8 @@ def test_a_lone_nearest_entry_weighs_more_than_one_among_many():
 
 def test_without_neighbours_the_score_is_the_largest_distance(images, backbone):
     host = PatchCore.fit(images[:4], backbone, neighbours=0, sigma=0)
-    found = host.score(host.features(images), images)
-    plain = PatchCore(backbone, host.bank, host.channels).score(host.features(images), images)
+    found = host.score(images)
+    plain = PatchCore(backbone, host.bank, host.channels).score(images)
     for image, score in zip(patches(host.features(images)), found.image):
         assert torch.equal(score, nearest_entries(image, host.bank)[0].max())
     assert (plain.image < found.image).all()
@@ -186,7 +186,7 @@ def test_what_is_wrong_is_said_in_a_sentence(images, backbone):
     with pytest.raises(NfadError, match=r"tensor \(image, 3, height, width\)"):
         host.features(images[0])
     with pytest.raises(NfadError, match="bank holds 32 channels; the features have 12"):
-        host.score(host.features(images)[:1], images)
+        host.score(images, lambda features: features[:1])
     with pytest.raises(NfadError, match=r"gives no maps of layers \[9\]"):
         timm_maps("test_resnet", (9,), "untrained")
     assert embedded_maps((2,))(images[:1])[0].shape == (1, 40, 8, 8)
