@@ -10,7 +10,8 @@ from typing import Any
 from nfad.config import Config
 from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.detector import Detector
-from nfad.evaluation.evaluate import EVERYWHERE, EvaluationRow, evaluate
+from nfad.evaluation.evaluate import evaluate
+from nfad.evaluation.tally import EVERYWHERE, EvaluationRow
 from nfad.inspection import model_facts, photo_of, picture_scale
 from nfad.page import Page, Strong
 from nfad.records import Prediction, Sample

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nfad.analysis.patches import Batch, Count, measured
 from nfad.detector import Detector
-from nfad.evaluation.evaluate import EVERYWHERE
+from nfad.evaluation.tally import EVERYWHERE
 from nfad.records import Sample
 from nfad.tokens import Progress
 from nfad.vision.maps import image_score, pixel_maps

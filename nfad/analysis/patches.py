@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.evaluation.evaluate import mask_of
+from nfad.evaluation.tally import mask_of
 from nfad.records import Sample
 from nfad.scoring import residuals
 from nfad.tokens import Progress

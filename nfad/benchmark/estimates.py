@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nfad.evaluation.evaluate import EVERYWHERE
 from nfad.evaluation.intervals import percentiles
+from nfad.evaluation.tally import EVERYWHERE
 
 NAN = float("nan")
 

@@ -16,7 +16,7 @@ from nfad.benchmark.panels import SUMMARIES, Curve, bars, base_of, curves, dots,
 from nfad.benchmark.published import COLUMNS
 from nfad.benchmark.triplets import choose, triplets
 from nfad.errors import NfadError
-from nfad.evaluation.evaluate import METRICS
+from nfad.evaluation.tally import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

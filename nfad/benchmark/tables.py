@@ -10,7 +10,7 @@ from nfad.benchmark.estimates import Entry, Estimate, domains_of, entry, estimat
 from nfad.benchmark.published import lookup
 from nfad.benchmark.table import FOUNDATIONS, Block, Options, Table, Variant, compare, nearest_published, paper_value
 from nfad.config import BASES, Config
-from nfad.evaluation.evaluate import EVERYWHERE, METRICS
+from nfad.evaluation.tally import EVERYWHERE, METRICS
 
 IMAGE, PIXEL, SHORT = METRICS[:3], ("p_auroc", "aupro"), ("i_auroc", "p_auroc", "aupro")
 CATEGORY_TABLES = {"mvtec-ad": "categories-mvtec", "visa": "categories-visa", "real-iad": "categories-real-iad"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.evaluation.evaluate import EVERYWHERE
+from nfad.evaluation.tally import EVERYWHERE
 
 SHOWN = 6  # pictures of a group
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from nfad.config import Config
 from nfad.detector import Detector
-from nfad.evaluation.evaluate import METRICS, Evaluation, corrupted, evaluate, mask_of
+from nfad.evaluation.evaluate import Evaluation, corrupted, evaluate
 from nfad.evaluation.report import Picture, report_of, write_report
 from nfad.evaluation.scores import worth_showing
+from nfad.evaluation.tally import METRICS, mask_of
 from nfad.inspection import model_facts, picture_scale
 from nfad.records import Dataset, Sample
 from nfad.tokens import Progress

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from nfad.evaluation.evaluate import EVERYWHERE
 from nfad.evaluation.intervals import Interval, rate_interval
+from nfad.evaluation.tally import EVERYWHERE
 from nfad.page import figures
 
 Row = Mapping[str, Any]  # of `Report.rows`

@@ -13,7 +13,7 @@ from scipy import stats
 from nfad import Detector
 from nfad.analysis.entanglement import Overlap, OverlapFitter, average, energy_shares, entanglement
 from nfad.analysis.patches import measured
-from nfad.evaluation.evaluate import EVERYWHERE
+from nfad.evaluation.tally import EVERYWHERE
 
 
 def fitted(residuals, defect, normal, basis, cuts=()):

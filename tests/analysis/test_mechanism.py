@@ -13,7 +13,7 @@ from nfad import Detector
 from nfad.analysis.entanglement import OverlapFitter
 from nfad.analysis.mechanism import MagnitudeFitter, mechanism, rank_correlation
 from nfad.analysis.patches import measured
-from nfad.evaluation.evaluate import EVERYWHERE
+from nfad.evaluation.tally import EVERYWHERE
 
 
 def fitted(residuals, defect, normal, bases, cuts=()):

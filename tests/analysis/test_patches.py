@@ -12,7 +12,7 @@ from references import analysis as slow
 
 from nfad import Detector, NfadError
 from nfad.analysis.patches import Count, measured, patch_labels
-from nfad.evaluation.evaluate import mask_of
+from nfad.evaluation.tally import mask_of
 from nfad.scoring import residuals
 from nfad.vision.images import load_part, to_view
 

@@ -22,7 +22,7 @@ from nfad.benchmark.panels import base_of, signed
 from nfad.benchmark.published import lookup, published
 from nfad.benchmark.tables import TABLES
 from nfad.errors import NfadError
-from nfad.evaluation.evaluate import METRICS
+from nfad.evaluation.tally import METRICS
 
 NAN = float("nan")
 DOMAINS = ("same", "background", "illumination", "view")

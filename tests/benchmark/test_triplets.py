@@ -17,7 +17,8 @@ from sklearn.metrics import roc_auc_score
 from nfad.benchmark.triplets import TRUTH, choose, figure, triplets
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.evaluation.evaluate import ImageResult, evaluate, mask_of
+from nfad.evaluation.evaluate import ImageResult, evaluate
+from nfad.evaluation.tally import mask_of
 from nfad.pictures import overlay
 from nfad.records import Geometry, Prediction, Sample
 

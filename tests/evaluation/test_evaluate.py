@@ -6,8 +6,9 @@ from parts import part, tiny
 from PIL import Image
 
 from nfad import Detector, NfadError
-from nfad.evaluation.evaluate import EVERYWHERE, METRICS, evaluate, mask_of
+from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.metrics import image_metrics, pixel_metrics
+from nfad.evaluation.tally import EVERYWHERE, METRICS, mask_of
 from nfad.records import Geometry, Sample
 from nfad.vision.corruptions import Corruption
 
