@@ -24,7 +24,7 @@ from nfad.vision.teacher import load_teacher
 from nfad.vision.weights import state_digest
 from nfad.writing import replacing
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save(detector: Detector, path: Path) -> Path:
@@ -39,6 +39,7 @@ def save(detector: Detector, path: Path) -> Path:
         "normal_maps": detector.normal_maps,
         "held_out": dataclasses.asdict(detector.held_out),
         "fitted_on": detector.fitted_on,
+        "normals": detector.normals,
     }
     text = json.dumps(header, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +93,7 @@ def load(path: Path, weights: str | None = None) -> Detector:
         normal_maps={name: tuple(pair) for name, pair in header["normal_maps"].items()},
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),
         fitted_on=header["fitted_on"],
+        normals={name: tuple(values) for name, values in header["normals"].items()},
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,12 @@ class Scores:
     nuisance_fraction: Float[Tensor, " image"]
     nuisance_by_family: dict[str, Float[Tensor, " image"]]
 
+    def numbers(self) -> dict[str, Float[Tensor, " image"]]:
+        """The numbers an image that drift is told by, by name."""
+        families = {f"nuisance:{family}": share for family, share in self.nuisance_by_family.items()}
+        names = ("score", "control_score", "participation", "nuisance_fraction")
+        return {name: getattr(self, name) for name in names} | families
+
 
 @dataclass(frozen=True)
 class Detector:
@@ -54,6 +60,7 @@ class Detector:
     normal_maps: dict[str, tuple[float, float]]  # read-out → mean and spread of the fit's pixel maps
     held_out: Threshold
     fitted_on: int  # images the reference has seen
+    normals: Mapping[str, tuple[float, ...]]  # of every held-out normal: its scores, participation, nuisance by family
 
     @classmethod
     def fit(
@@ -94,15 +101,16 @@ class Detector:
                 progress("calibrating", 0, len(images))
             scorer = calibrate(scorer, lambda: batches(fit, True))
             normal_maps = map_statistics(config, scorer, batches(fit, True))
-            detector = cls(config, teacher, scorer, normal_maps, Threshold((), ()), len(fit))
+            detector = cls(config, teacher, scorer, normal_maps, Threshold((), ()), len(fit), {})
             judged = [detector._from_tokens(*inputs) for inputs in batches(held, False)]
             if progress:
                 progress("calibrating", len(images), len(images))
-        held_out = Threshold(
-            detection=tuple(torch.cat([scores.score for scores in judged]).sort().values.tolist()),
-            control=tuple(torch.cat([scores.control_score for scores in judged]).sort().values.tolist()),
-        )
-        return dataclasses.replace(detector, held_out=held_out)
+        normals = {
+            name: tuple(torch.cat([scores.numbers()[name] for scores in judged]).tolist())
+            for name in judged[0].numbers()
+        }
+        held_out = Threshold(tuple(sorted(normals["score"])), tuple(sorted(normals["control_score"])))
+        return dataclasses.replace(detector, held_out=held_out, normals=normals)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""

@@ -164,3 +164,13 @@ def test_a_teacher_tied_to_one_size_says_so():
     changes = {"teacher": "beitv2_base_patch16_224", "size": 64, "basis_size": 32, "blocks": (0,), "prior_blocks": (1,)}
     with pytest.raises(NfadError, match="set basis_size=64"):
         Detector.fit(NORMALS[:8], tiny(**changes))
+
+
+def test_the_held_out_normals_numbers_are_kept_one_an_image_and_survive_saving(detector, tmp_path):
+    normals = detector.normals
+    assert sorted(normals["score"]) == list(detector.held_out.detection)
+    assert sorted(normals["control_score"]) == list(detector.held_out.control)
+    assert {len(values) for values in normals.values()} == {len(detector.held_out.detection)}
+    families = {name.removeprefix("nuisance:") for name in normals if name.startswith("nuisance:")}
+    assert families == {family for names in detector.scorer.operator.families for family in names}
+    assert Detector.load(detector.save(tmp_path / "a.nfad")).normals == normals
