@@ -14,7 +14,6 @@ from nfad.cli_options import (
     Category,
     Foreground,
     Json,
-    Preset,
     Reference,
     Setting,
     Size,
@@ -35,7 +34,10 @@ def benchmark(
         typer.Argument(help="Data sets: FOLDER (its layout is recognised), NAME=FOLDER, or demo (rendered for you)."),
     ],
     category: Category = None,
-    preset: Preset = "embedded",
+    preset: Annotated[
+        str | None,
+        typer.Option(help="embedded, embedded-fast or paper.", show_default="embedded; plugins: embedded-fast, a CNN"),
+    ] = None,
     teacher: Teacher = None,
     teachers: Annotated[
         str | None, typer.Option(help="foundations: the teachers to compare, e.g. embedded-vit,embedded-cnn,dinov3.")
@@ -46,7 +48,13 @@ def benchmark(
     foreground: Foreground = False,
     severities: Annotated[str, typer.Option(help="visa-c: corruption severities.")] = "1,2,3",
     seeds: Annotated[str, typer.Option(help="seeds: which.")] = "54,1,42,123,2025",
-    ranks: Annotated[str, typer.Option(help="rank: columns a family.")] = "8,16,32,64",
+    ranks: Annotated[str, typer.Option(help="rank, plugins: columns a family.")] = "8,16,32,64",
+    hosts: Annotated[
+        str, typer.Option(help="plugins: the detectors that wear the filter (glass needs nfad\\[anomalib]).")
+    ] = "rd4ad,recontrast,patchcore,glass,uniad,nfad",
+    steps: Annotated[
+        int | None, typer.Option(help="plugins: training steps of hosts that are trained.", show_default="each its own")
+    ] = None,
     setting: Setting = None,
     out_dir: Annotated[
         Path, typer.Option("--out", help="Where the table, its figure and the finished cells go.")
@@ -63,7 +71,8 @@ def benchmark(
     """Measure one of the paper's tables on your data, with the paper's values beside yours.
 
     Tables: aebad, standard, detection-ablation, localization-ablation, visa-c, foundations,
-    seeds, basis, incidence, rank, entanglement, mechanism.
+    seeds, basis, incidence, rank, entanglement, mechanism, plugins (other detectors
+    wearing the filter).
 
     Finished cells stay in OUT/cells: an interrupted run goes on where it stopped, and tables
     share what they have in common. Closed-form references are measured in both orders of
@@ -79,13 +88,15 @@ def benchmark(
 
     wanted = table_named(table)
     config = config_from(
-        preset, setting, teacher=teacher, weights=weights, reference=reference, size=size,
-        foreground=foreground or None,
+        preset or ("embedded-fast" if table == "plugins" else "embedded"), setting, teacher=teacher, weights=weights,
+        reference=reference, size=size, foreground=foreground or None,
     )  # fmt: skip
     options = Options(
         severities=_numbers("severities", severities),
         seeds=_numbers("seeds", seeds),
         ranks=_numbers("ranks", ranks),
+        hosts=tuple(hosts.split(",")),
+        steps=steps,
         **({"teachers": tuple(teachers.split(","))} if teachers else {}),
     )
     store = Store(out_dir / "cells")

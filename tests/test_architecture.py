@@ -28,8 +28,8 @@ ALLOWED = {
         "vision", "writing",
     },
     "benchmark": {
-        "analysis", "config", "data", "detector", "errors", "evaluation", "inspection", "nuisance", "pictures",
-        "records", "reference", "tokens", "vision", "writing",
+        "analysis", "anomalib", "config", "data", "detector", "errors", "evaluation", "fitting", "hosts", "inspection",
+        "nuisance", "pictures", "records", "reference", "threshold", "tokens", "vision", "writing",
     },
     "hosts": {"errors", "evaluation", "operator", "tokens", "vision", "writing"},
     "pictures": {"records", "errors", "writing"},

@@ -15,7 +15,8 @@ from nfad.analysis.mechanism import mechanism
 from nfad.config import Config
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.evaluation.evaluate import evaluate
+from nfad.evaluation.evaluate import Evaluation, evaluate
+from nfad.evaluation.tally import EvaluationRow, Resamples, Tally
 from nfad.nuisance import check_ranks
 from nfad.records import Dataset
 from nfad.tokens import Progress
@@ -39,13 +40,13 @@ class Cell:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """All that decides the result; images by name and size, wherever they lie."""
+        """All that decides the result."""
         config = {key: value for key, value in self.config.as_dict().items() if key not in LATER}
         return {
             "format": FORMAT,
             "dataset": self.dataset.name,
             "category": self.dataset.category,
-            "images": _fingerprint(self.dataset),
+            "images": fingerprint(self.dataset),
             "config": json.loads(json.dumps(config)),
             "measure": self.measure,
             "corruption": self.corruption,
@@ -144,15 +145,21 @@ def measure(detector: Detector, cell: Cell, progress: Progress | None = None) ->
 
     corruption = Corruption.parse(cell.corruption) if cell.corruption else None
     found = evaluate(detector, samples, corruption=corruption, on_result=report)
-    resamples = {
+    return ready_for_json(found.rows, found.resamples, found)
+
+
+def ready_for_json(rows: Sequence[EvaluationRow], resamples: Resamples, found: Evaluation | Tally) -> dict[str, Any]:
+    """What a table needs of an evaluation."""
+    drawn = {
         domain: {
-            arm: {metric: values.round(5).tolist() for metric, values in drawn.items()} for arm, drawn in arms.items()
+            arm: {metric: values.round(5).tolist() for metric, values in by_metric.items()}
+            for arm, by_metric in arms.items()
         }
-        for domain, arms in found.resamples.items()
+        for domain, arms in resamples.items()
     }
     return finite({
-        "rows": [row.as_dict() for row in found.rows],
-        "resamples": resamples,
+        "rows": [row.as_dict() for row in rows],
+        "resamples": drawn,
         "pixel_error": found.pixel_error,
         "without_mask": found.without_mask,
     })  # fmt: skip
@@ -185,7 +192,8 @@ def _together(cells: Iterable[Cell], by: Callable[[Cell], Any]) -> list[list[Cel
     return list(groups.values())
 
 
-def _fingerprint(dataset: Dataset) -> str:
+def fingerprint(dataset: Dataset) -> str:
+    """Images by name and size, wherever they lie."""
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.test):
         for sample in split:

@@ -175,6 +175,26 @@ def _mechanism(sheets: Sequence[Sheet], columns: Sequence[str]) -> Figure:
     return compose(blocks)
 
 
+def _by_rank(sheets: Sequence[Sheet], columns: Sequence[str]) -> Figure:
+    """What each host gains over the columns removed; beside it, how often it raises a false alarm."""
+    levels_are = ("columns removed a family (d)", "bare")
+    blocks = []
+    for sheet in sheets:
+        panels = []
+        for column in columns:
+            found = sheet.column(column)
+            if column == "false_alarms":
+                paint = partial(curves, solid=_curves(found, "/d="), levels_are=levels_are)
+                panels.append(_panel("false alarms (%)", 2.9, 2.1, [found], paint))
+                continue
+            bare = {row: found.get(f"{row.split('/')[0]}/d=0") for row in found}
+            gains = {row: _gain(bare[row], entry) for row, entry in found.items() if bare[row]}
+            paint = partial(curves, solid=_curves(gains, "/d="), zero=True, levels_are=levels_are)
+            panels.append(_panel(f"gain in {HEADINGS[column]} (points)", 2.9, 2.1, [gains], paint))
+        blocks.append(sheet.block(panels))
+    return compose(blocks, "y")
+
+
 FIGURES: dict[str, tuple[Sequence[str], Callable[[Sequence[Sheet], Sequence[str]], Figure]]] = {
     "aebad": (("i_auroc", "aupro"), partial(_paired, ours="NFAD")),
     "standard": (("i_auroc",), _by_category),
@@ -187,6 +207,7 @@ FIGURES: dict[str, tuple[Sequence[str], Callable[[Sequence[Sheet], Sequence[str]
     "incidence": (METRICS, _by_row),
     "rank": (METRICS, _by_row),
     "entanglement": (("f_def", "f_norm", "f_disc", "chance"), _overlap),
+    "plugins": (("i_auroc", "aupro", "false_alarms"), _by_rank),
     "mechanism": (("energy_removed", "contrast_before", "contrast_after"), _mechanism),
 }
 
@@ -221,11 +242,11 @@ def _gain(control: Entry, ours: Entry) -> Entry:
     return Entry(ours.sheet, ours.row, ours.column, ours.value - control.value, paper=paper, strong=ours.strong)
 
 
-def _curves(column: dict[str, Entry]) -> list[Curve]:
+def _curves(column: dict[str, Entry], step: str = "/s=") -> list[Curve]:
     """Rows "corruption/s=severity" as a curve each, every one of them from the row "clean" on."""
     levels: dict[str, dict[int, Entry]] = {}
     for row, entry in column.items():
-        name, _, level = row.partition("/s=")
+        name, _, level = row.partition(step)
         if level:
             levels.setdefault(name, {0: column["clean"]} if "clean" in column else {})[int(level)] = entry
     return [Curve(name.replace("_", " "), dict(sorted(found.items()))) for name, found in levels.items()]

@@ -38,7 +38,7 @@ HALF = 50.0  # an AUROC's chance: where bars start if they can
 
 @dataclass(frozen=True)
 class Curve:
-    """One corruption's entries by severity; 0 is the clean images."""
+    """Entries by level: one corruption's by severity, one host's by rank; 0 is where nothing is done."""
 
     name: str
     entries: Mapping[int, Entry]
@@ -125,8 +125,17 @@ def shares(ax: Axes, rows: Sequence[str], columns: Mapping[str, Column]) -> None
     ax.set_xlim(left=0)
 
 
-def curves(ax: Axes, solid: Sequence[Curve], dashed: Sequence[Curve] = (), zero: bool = False) -> None:
-    """A line a corruption over severity; `dashed` are the control's, thin ones the paper's."""
+def curves(
+    ax: Axes,
+    solid: Sequence[Curve],
+    dashed: Sequence[Curve] = (),
+    zero: bool = False,
+    levels_are: tuple[str, str] = ("severity", "clean"),
+) -> None:
+    """A line a curve over its levels; `dashed` are the control's, thin ones the paper's.
+
+    `levels_are`: what the levels are called, and what level 0 is.
+    """
     if zero:
         ax.axhline(0, color=INK, lw=0.8, zorder=1)
     colours = {name: place for place, name in enumerate(dict.fromkeys(curve.name for curve in (*solid, *dashed)))}
@@ -148,8 +157,8 @@ def curves(ax: Axes, solid: Sequence[Curve], dashed: Sequence[Curve] = (), zero:
         ax.plot([], [], "o", color=INK, mfc="white", lw=1.6, ls=(0, (2, 1.5)), label=ARMS[0])
         ax.plot([], [], "o", color=INK, lw=1.6, ls="-", label=ARMS[1])
     levels = sorted({level for level, _ in everything})
-    ax.set_xticks(levels, [str(level) if level else "clean" for level in levels])
-    ax.set_xlabel("severity")
+    ax.set_xticks(levels, [str(level) if level else levels_are[1] for level in levels])
+    ax.set_xlabel(levels_are[0])
     ax.margins(x=0.08, y=0.12 if zero else 0.05)
     ax.locator_params(axis="y", nbins=6, steps=(1, 2, 5, 10))
     ax.grid(axis="y")

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from nfad.benchmark.cells import Cell, Store
+from nfad.benchmark.plugins import HostCell
 from nfad.config import Config
 from nfad.data.counts import TOTAL, published
 from nfad.errors import NfadError
@@ -51,8 +52,11 @@ def _told_time(hours: float) -> str:
     return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes" if hours > 1 / 60 else "a minute or less"
 
 
-def plan(cells: Sequence[Cell], store: Store) -> Plan:
-    """Counts what `run` would do: each view passes a teacher once, each fit trains its student."""
+def plan(cells: Sequence[Cell | HostCell], store: Store) -> Plan:
+    """Counts what `run` would do: each view passes a teacher once, each fit trains its student.
+
+    The training of hosts is not counted.
+    """
     unique = {cell.key: cell for cell in cells}
     todo = [cell for key, cell in unique.items() if store.get(cell) is None]
     views: dict[tuple, int] = {}
@@ -60,6 +64,10 @@ def plan(cells: Sequence[Cell], store: Store) -> Plan:
     for cell in todo:
         config, images = cell.config, cell.facts["images"]
         sight = (images, config.teacher, config.blocks, config.prior_blocks, config.size)
+        if isinstance(cell, HostCell):  # each host looks for itself, at every rank
+            edits = _interventions(config, len(cell.dataset.train)) + len(cell.dataset.train)
+            views[(sight, cell.key)] = len(cell.ranks) * (edits + len(cell.dataset.test))
+            continue
         moved = (sight, "moved", config.interventions, tuple(config.rank), config.pairs, config.seed)
         views[(sight, "train")] = len(cell.dataset.train)
         views[(sight, "test", cell.corruption)] = len(cell.dataset.test)

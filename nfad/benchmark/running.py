@@ -10,6 +10,7 @@ from pathlib import Path
 from nfad.benchmark.cells import Cell, Store, run
 from nfad.benchmark.estimates import Entry
 from nfad.benchmark.layout import KEY, as_csv, as_markdown
+from nfad.benchmark.plugins import HostCell, run_hosts
 from nfad.benchmark.table import Block, Options, Table, Variant
 from nfad.benchmark.tables import TABLES, methods
 from nfad.config import Config
@@ -27,7 +28,7 @@ class Job:
     dataset: str
     method: str
     variant: Variant
-    cell: Cell
+    cell: Cell | HostCell
 
 
 def jobs(table: Table, datasets: Sequence[Dataset], config: Config, options: Options) -> list[Job]:
@@ -44,11 +45,15 @@ def jobs(table: Table, datasets: Sequence[Dataset], config: Config, options: Opt
     made = []
     for name in options.corruptions:
         Corruption.parse(name)
-    for method, base in methods(config).items():
+    for method, base in (methods(config) if table.both_orders else {config.teacher: config}).items():
         for variant in table.variants(base, options):
             for dataset in datasets:
                 changed = _changed(base, variant)
-                cell = Cell(dataset, changed, variant.measure, variant.corruption)
+                if variant.host:
+                    ranks = tuple(dict.fromkeys((0, *options.ranks)))
+                    cell: Cell | HostCell = HostCell(dataset, changed, variant.host, ranks, options.steps)
+                else:
+                    cell = Cell(dataset, changed, variant.measure, variant.corruption)
                 made.append(Job(dataset.name, method, variant, cell))
     return made
 
@@ -64,7 +69,8 @@ def run_table(
 ) -> list[Entry]:
     """Measure what is not yet on disk and lay everything out."""
     wanted = jobs(table, datasets, config, options)
-    results = run([job.cell for job in wanted], store, progress, on_cell)
+    cells = [job.cell for job in wanted]
+    results = (run_hosts if isinstance(cells[0], HostCell) else run)(cells, store, progress, on_cell)
     entries: list[Entry] = []
     for dataset, method in dict.fromkeys((job.dataset, job.method) for job in wanted):
         mine = [job for job in wanted if (job.dataset, job.method) == (dataset, method)]

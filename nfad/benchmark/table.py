@@ -28,6 +28,8 @@ class Options:
     severities: tuple[int, ...] = (1, 2, 3)
     seeds: tuple[int, ...] = SEEDS
     ranks: tuple[int, ...] = RANKS
+    hosts: tuple[str, ...] = ("rd4ad", "recontrast", "patchcore", "glass", "uniad", "nfad")
+    steps: int | None = None  # of trained hosts
 
     @property
     def corruptions(self) -> tuple[str, ...]:
@@ -42,6 +44,7 @@ class Variant:
     changes: Mapping[str, Any] = field(default_factory=dict)
     measure: str = "metrics"
     corruption: str = ""
+    host: str = ""  # another detector that wears the filter
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Table:
     published: tuple[str, ...]  # the CSVs it stands beside
     needs: str = "any"  # "domains": test images under several acquisitions
     baseline: str = "the control"  # what a bold value differs from
+    both_orders: bool = True  # of filtering and fitting; a host has its own
 
     @property
     def place(self) -> str:

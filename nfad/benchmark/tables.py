@@ -7,9 +7,11 @@ import dataclasses
 import numpy as np
 
 from nfad.benchmark.estimates import Entry, Estimate, domains_of, entry, estimate, mean_of, pooled_domain
+from nfad.benchmark.plugins import HOSTS
 from nfad.benchmark.published import lookup
 from nfad.benchmark.table import FOUNDATIONS, Block, Options, Table, Variant, compare, nearest_published, paper_value
 from nfad.config import BASES, Config
+from nfad.errors import NfadError
 from nfad.evaluation.tally import EVERYWHERE, METRICS
 
 IMAGE, PIXEL, SHORT = METRICS[:3], ("p_auroc", "aupro"), ("i_auroc", "p_auroc", "aupro")
@@ -214,6 +216,24 @@ def _mechanism(block: Block) -> list[Entry]:
     return found
 
 
+def _plugin_variants(_config: Config, options: Options) -> list[Variant]:
+    for name in options.hosts:
+        if name not in HOSTS:
+            raise NfadError(f"there is no host {name!r}; the hosts are {', '.join(HOSTS)}")
+    return [Variant(HOSTS[name], host=name) for name in options.hosts]
+
+
+def _plugins(block: Block) -> list[Entry]:
+    found = []
+    for host, results in block.results.items():
+        for arm in results[0]["rows"][0]["arms"]:
+            for column in (*METRICS, "false_alarms"):
+                bare, own = estimate(results, "d=0", column), estimate(results, arm, column)
+                paper = paper_value("plugins", "aebad-s", f"{host}/{arm}", column)
+                found.append(entry(block.sheet, f"{host}/{arm}", column, own, None if arm == "d=0" else bare, paper))
+    return found
+
+
 TABLES = {
     table.name: table
     for table in (
@@ -243,6 +263,10 @@ TABLES = {
         Table(
             "mechanism", "Residuals and scores before and after projection", _mechanism_variants, _mechanism,
             ("mechanism",), "domains",
+        ),
+        Table(
+            "plugins", "Other detectors wearing the filter", _plugin_variants, _plugins, ("plugins",), "domains",
+            baseline="the bare host (d = 0)", both_orders=False,
         ),
     )
 }  # fmt: skip

@@ -129,7 +129,7 @@ def test_the_file_is_a_picture_and_alone(table, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("table", [table for table in FIGURES if table not in ("visa-c", "entanglement")])
+@pytest.mark.parametrize("table", [table for table in FIGURES if table not in ("visa-c", "entanglement", "plugins")])
 def test_every_finite_value_is_drawn_once_and_no_other(table):
     holed = [replace(e, value=NAN) if i % 3 == 0 and e.row != "mean" else e for i, e in enumerate(example(table))]
     entries = holed + example(table, THEIRS, 1)
@@ -173,6 +173,20 @@ def test_a_curve_is_ours_less_control_over_severity():
     assert any(x == 2 and y == pytest.approx(90.97 - 85.12) for x, y in drawn(gain, "paper"))
     assert not drawn(alarms, "paper")
     assert [label.get_text() for label in gain.get_xticklabels()] == ["clean", "1", "2", "3"]
+
+
+def test_a_hosts_curve_is_what_it_gains_over_itself():
+    entries = example("plugins")
+    gain, _aupro = panels(figure("plugins", entries))
+    value = {entry.row: entry.value for entry in entries if entry.column == "i_auroc"}
+    for host in ("RD4AD", "UniAD"):
+        for d in (8, 64):
+            rise = value[f"{host}/d={d}"] - value[f"{host}/d=0"]
+            assert any(x == d and y == pytest.approx(rise) for x, y in drawn(gain, "value"))
+    assert any(x == 16 and y == pytest.approx(70.02 - 68.52) for x, y in drawn(gain, "paper"))  # PatchCore
+    assert [label.get_text() for label in gain.get_xticklabels()] == ["bare", "8", "16", "32", "64"]
+    headless = [entry for entry in entries if entry.row != "RD4AD/d=0"]
+    assert len(drawn(panels(figure("plugins", headless))[0], "value")) == len(drawn(gain, "value")) - 4
 
 
 @pytest.mark.parametrize("table", FIGURES)

@@ -1,0 +1,5 @@
+"""`python -m nfad`, for a machine whose scripts folder is not on the path."""
+
+from nfad.cli import main
+
+main()
