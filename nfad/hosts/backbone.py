@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import timm
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nfad.errors import NfadError
+from nfad.hosts.host import checked_images
 from nfad.vision import weights as weight_files
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.prior import foreground_prior
+from nfad.vision.teacher import EMBEDDED_ARCHITECTURE, Teacher, load_teacher
+
+Backbone = Callable[[Tensor], list[Tensor]]
 
 
 class TeacherMaps:
@@ -21,29 +26,81 @@ class TeacherMaps:
         self.teacher = teacher
 
     def __call__(self, images: Tensor) -> list[Tensor]:
-        return [_as_map(tokens) for tokens in self.teacher.tokens(images)]
+        return [as_map(tokens) for tokens in self.teacher.tokens(images)]
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         tokens, prior = self.teacher.tokens_and_prior(images)
-        return [_as_map(block) for block in tokens], prior
+        return [as_map(block) for block in tokens], prior
 
 
-class TimmMaps:
-    """The stages of a frozen timm network, not normalised, each at its own resolution."""
+class TimmMaps(nn.Module):
+    """The stages of a timm network, not normalised, each at its own resolution.
+
+    Frozen, but not under inference mode: a copy whose weights are set free again can be trained (ReContrast).
+    """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, network: nn.Module) -> None:
-        self._network = network.eval().requires_grad_(False)
-        config = network.model.pretrained_cfg  # the normalisation the weights were trained with
-        self._mean, self._std = (torch.tensor(config[key])[:, None, None] for key in ("mean", "std"))
+        super().__init__()
+        self.network = network
+        for key in ("mean", "std"):  # the normalisation the weights were trained with
+            self.register_buffer(key, torch.tensor(network.model.pretrained_cfg[key])[:, None, None])
+        self.eval().requires_grad_(False)
 
-    @torch.inference_mode()
-    def __call__(self, images: Tensor) -> list[Tensor]:
-        return self._network((images - self._mean) / self._std)
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return self.network((images - self.mean) / self.std)
+
+
+class EmbeddedStages(nn.Module):
+    """The embedded CNN's stages like those of `TimmMaps`, and the prior its teacher has."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
+        super().__init__()
+        self.last = len(model.feature_info) - 1
+        if not layers or min(layers) < 0 or max(layers) > self.last:
+            raise NfadError(f"layers must lie in 0..{self.last} for the embedded CNN; got {list(layers)}")
+        # Channels last: the layout a CPU's convolutions are fastest in.
+        self.model, self.layers = model.to(memory_format=torch.channels_last), list(layers)
+        for key in ("mean", "std"):
+            self.register_buffer(key, torch.tensor(model.pretrained_cfg[key])[:, None, None])
+        self.eval().requires_grad_(False)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        stages = self._run(images, self.layers)
+        return [stages[layer] for layer in self.layers]
+
+    def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The prior of `nfad.vision.teacher.CnnTeacher`: the cosine of the last stage with its own mean, on image/8."""
+        stages, grid = self._run(images, [*self.layers, self.last]), images.shape[-1] // 8
+        last = stages[self.last]
+        prior = foreground_prior([last.flatten(2).transpose(1, 2)], [last.mean(dim=(2, 3))])
+        prior = prior.reshape(len(last), 1, *last.shape[2:])
+        prior = F.interpolate(prior, (grid, grid), mode="bilinear", align_corners=False)
+        return [stages[layer] for layer in self.layers], prior.flatten(1)
+
+    def _run(self, images: Tensor, layers: list[int]) -> dict[int, Tensor]:
+        indices = sorted(set(layers))
+        images = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        outputs = self.model.forward_intermediates(images, indices=indices, stop_early=True, intermediates_only=True)
+        return dict(zip(indices, outputs, strict=True))
 
 
 def embedded_maps(layers: Sequence[int] = (2, 3)) -> TeacherMaps:
     """The embedded CNN (1/8 and 1/16 of the image, laid on 1/8): real weights without a download."""
     return TeacherMaps(load_teacher("embedded-cnn", None, layers, (), 256))
+
+
+def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
+    """The embedded CNN's raw stages (0 to 4 lie at 1/2 to 1/32 of the image), for hosts that reconstruct them."""
+    model = timm.create_model(EMBEDDED_ARCHITECTURE["embedded-cnn"], pretrained=False)
+    # The counters of batches seen are all that may be missing: embedded_cnn_state lines up every other tensor.
+    model.load_state_dict(weight_files.embedded_cnn_state(model.state_dict()), strict=False)
+    return EmbeddedStages(model, layers)
 
 
 def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = None, **options: Any) -> TimmMaps:
@@ -68,6 +125,21 @@ def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = No
     return TimmMaps(network)
 
 
-def _as_map(tokens: Tensor) -> Tensor:
+def square_images(images: Tensor, who: str) -> Tensor:
+    """Images as a host named `who` takes them."""
+    images = checked_images(images)
+    if images.shape[2] != images.shape[3]:
+        raise NfadError(f"{who} takes square images; got {images.shape[2]}×{images.shape[3]}: resize or crop them")
+    return images
+
+
+def maps_and_prior(backbone: Backbone, images: Tensor) -> tuple[list[Tensor], Tensor | None]:
+    """Layer maps and, where the backbone offers one, the foreground prior, in one pass."""
+    together = getattr(backbone, "maps_and_prior", None)
+    return together(images) if together else (backbone(images), None)
+
+
+def as_map(tokens: Tensor) -> Tensor:
+    """(image, token, channel) → (image, channel, y, x) on a square grid."""
     side = round(tokens.shape[1] ** 0.5)
     return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
