@@ -31,7 +31,9 @@ ALLOWED = {
         "analysis", "anomalib", "config", "data", "detector", "errors", "evaluation", "fitting", "hosts", "inspection",
         "nuisance", "pictures", "records", "reference", "threshold", "tokens", "vision", "writing",
     },
-    "hosts": {"errors", "evaluation", "operator", "tokens", "vision", "writing"},
+    "hosts": {"detector", "errors", "evaluation", "operator", "scoring", "tokens", "vision", "writing"},
+    "drift": {"errors", "evaluation", "records", "threshold"},
+    "watching": {"errors", "pictures", "records", "vision", "writing"},
     "pictures": {"records", "errors", "writing"},
     "page": {"page_card", "page_look", "pictures", "records", "errors", "writing"},
 }

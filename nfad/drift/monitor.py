@@ -1,0 +1,250 @@
+"""One model over time: every part asks three questions of what came before it. docs/drift.md has the reasoning."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+import numpy as np
+from scipy import stats
+
+from nfad.drift import words
+from nfad.drift.betting import SHIFTS, Majority, Tail, shift
+from nfad.drift.evidence import Evidence, alarm_level
+from nfad.drift.ranks import Ranks, cells
+from nfad.drift.state import Answer, Block, DriftState, block, verdict
+from nfad.errors import NfadError
+from nfad.records import Prediction
+from nfad.threshold import conformal_threshold, smallest_rate
+
+CUT = 0.2  # the highest-scoring share of normals, where defects are: left out where ordinary parts are compared
+RECENT = 1000  # parts whose numbers are kept: for effects, and to be taken out of the history after an alarm
+BLOCK, BLOCKS = 50, 400
+DOUBTFUL, MOVED = 2.0, 4.0  # standard errors by which a bulk is off that is no longer said to stand, or to have moved
+SPARED = 0.1  # share of the rate for a line that too few normals have drawn too low
+
+
+def numbers_of(prediction: Prediction) -> dict[str, float]:
+    """What a monitor is told of one part; anything with a prediction's names will do."""
+    families = {f"{words.FAMILY}{family}": share for family, share in prediction.nuisance_by_family.items()}
+    names = ("score", "control_score", "participation", "nuisance_fraction")
+    return {name: getattr(prediction, name) for name in names} | families
+
+
+class DriftMonitor:
+    """Fed part by part; all it is follows from the normals and the parts in order (chance is seeded).
+
+    While parts are exchangeable with the normals, P(alarm within m parts) ≤ rate + m / (2 run_length), and the mean
+    number of parts before a false alarm is at least run_length, whatever the distributions and however few the normals.
+    `flag_rate` is the detector's own false-alarm rate, `Detector.false_alarm_rate`.
+    """
+
+    def __init__(
+        self,
+        normals: Mapping[str, Sequence[float]],
+        *,
+        rate: float = 0.01,
+        run_length: float = 10_000,
+        flag_rate: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        if not 0 < rate < 1 or not 0 < flag_rate < 1:
+            raise NfadError(f"rate and flag_rate must lie between 0 and 1; got {rate:g} and {flag_rate:g}")
+        if not run_length >= 1:
+            raise NfadError(f"run_length is a number of parts, at least 1; got {run_length:g}")
+        self._names = _checked_names(normals)
+        held_out = np.array([normals[name] for name in self._names], dtype=np.float64).T
+        if not np.isfinite(held_out).all():
+            raise NfadError("the held-out normals hold a number that is not finite; fit the model again")
+        self._held_out = held_out
+        self._flag_rate = max(flag_rate, smallest_rate(len(held_out)))
+        self._threshold = conformal_threshold(held_out[:, 0], self._flag_rate)
+        self._line = conformal_threshold(held_out[:, 0], max(CUT, smallest_rate(len(held_out))))
+        # Streams in order: what nuisance moves, the ordinary parts' score, every part's score; last, the majority.
+        shown = [i for i, name in enumerate(self._names) if name == "control_score" or name.startswith(words.FAMILY)]
+        self._columns = np.array([*shown, 0, 0])
+        self._bulk, self._tail, self._majority = len(shown), len(shown) + 1, len(shown) + 2
+        self._tail_bets = Tail((self._flag_rate, 0.05, CUT))
+        self._majority_bets = Majority(_most_above(len(held_out), CUT, SPARED * rate))
+        bets = [SHIFTS] * (len(shown) + 1) + [len(self._tail_bets), len(self._majority_bets)]
+        weights = [1 / 3 / len(shown)] * len(shown) + [1 / 6, 1 / 3, 1 / 6]
+        self._evidence = Evidence(bets, weights, alarm_level(rate, run_length), (1 - SPARED) * rate)
+        self._ranks = Ranks(len(self._columns))
+        self._ranks.count(cells(held_out[:, self._columns]), self._played(held_out[:, 0])[:, :-1])
+        self._chance = np.random.default_rng(seed)
+        self._parts = 0
+        self._rows = np.zeros((RECENT, len(self._names)))  # rings, by the part's number
+        self._cells = np.zeros((RECENT, len(self._columns)), dtype=np.int64)
+        self._counted = np.zeros((RECENT, len(self._columns)), dtype=bool)
+        self._bulk_p = np.full(RECENT, np.nan)
+        self._blocks: deque[Block] = deque(maxlen=BLOCKS)
+
+    @classmethod
+    def replay(
+        cls, normals: Mapping[str, Sequence[float]], parts: Iterable[Mapping[str, float]], **settings: float
+    ) -> DriftMonitor:
+        """The monitor that has seen these parts in this order."""
+        monitor = cls(normals, **settings)
+        monitor.extend(parts)
+        return monitor
+
+    def extend(self, parts: Iterable[Mapping[str, float]]) -> None:
+        """Take in the next parts, which many at a time is quicker by far."""
+        parts = iter(parts)
+        while some := list(islice(parts, BLOCK)):
+            self._take(self._checked(some))
+
+    def update(self, numbers: Mapping[str, float]) -> None:
+        """Take in the next part; one whose numbers will not do is refused and leaves no trace."""
+        self._take(self._checked([numbers]))
+
+    def _checked(self, parts: Sequence[Mapping[str, float]]) -> np.ndarray:
+        try:
+            rows = np.array([[numbers[name] for name in self._names] for numbers in parts], dtype=np.float64)
+        except KeyError as error:
+            raise NfadError(f"a part has no {error}, which this model's normals have; was it judged by it?") from None
+        if not np.isfinite(rows).all():
+            part, name = np.argwhere(~np.isfinite(rows))[0]
+            raise NfadError(
+                f"{self._names[name]} of part {self._parts + part + 1} is {rows[part, name]}; "
+                "drift is told by finite numbers, so leave such parts out"
+            )
+        return rows
+
+    def _take(self, rows: np.ndarray) -> None:
+        """A block at once, up to a part that raises or ends an alarm, then the rest: the same as one by one."""
+        chances = 1 - self._chance.random((len(rows), len(self._columns)))
+        while len(rows):
+            room = BLOCK - self._parts % BLOCK
+            taken = self._take_some(rows[:room], chances[:room])
+            rows, chances = rows[taken:], chances[taken:]
+
+    def _take_some(self, rows: np.ndarray, chances: np.ndarray) -> int:
+        at = cells(rows[:, self._columns])
+        played = self._played(rows[:, 0])
+        counted = played[:, :-1] & ~self._evidence.alarmed[:-1]
+        p = self._ranks.p_values(at, counted, chances)
+        shifts = np.where(played[:, : self._tail, None], shift(p[:, : self._tail]), 1.0).reshape(len(rows), -1)
+        above = self._majority_bets(rows[:, 0] > self._line)
+        returns = np.concatenate([shifts, self._tail_bets(p[:, self._tail]), above], axis=1)
+        taken, new = self._evidence.update(returns, played, self._parts + 1)
+        here = np.arange(self._parts + 1, self._parts + 1 + taken) % RECENT
+        self._rows[here], self._cells[here], self._counted[here] = rows[:taken], at[:taken], counted[:taken]
+        self._bulk_p[here] = np.where(played[:taken, self._bulk], p[:taken, self._bulk], np.nan)
+        self._ranks.count(at[:taken], counted[:taken])
+        self._parts += taken
+        for stream in np.flatnonzero(new[:-1]):
+            self._take_out(stream)
+        if self._parts % BLOCK == 0:
+            self._blocks.append(self._block(self._last(BLOCK)))
+        return taken
+
+    def state(self) -> DriftState:
+        """The verdict now, with what it rests on."""
+        shown = range(self._bulk)
+        alarmed = sorted((i for i in shown if self._evidence.alarmed[i]), key=self._evidence.raised.__getitem__)
+        moved = tuple(self._names[self._columns[i]] for i in alarmed)
+        leading = self._columns[alarmed[0] if alarmed else self._evidence.levels[: self._bulk].argmax()]
+        how_much = partial(words.nuisance_effect, self._names[leading], self._held_out[:, leading])
+        nuisance = self._answer("nuisance", shown, leading, moved, how_much)
+        how_much = partial(words.tail_effect, self._threshold, self._flag_rate)
+        tail = self._answer("tail", (self._tail,), 0, ("score",), how_much)
+        changed = min((answer.since for answer in (nuisance, tail) if answer.since), default=None)
+        how_much = partial(words.bulk_effect, self._held_out[:, 0])
+        bulk = self._answer("bulk", (self._bulk, self._majority), 0, ("score",), how_much, changed)
+        errors = max((self._bulk_errors(answer.since) for answer in (nuisance, tail) if answer.since), default=0.0)
+        told = verdict(nuisance.alarm, tail.alarm, bulk.alarm or errors > MOVED, errors > DOUBTFUL)
+        since = bulk.since or changed
+        filling = self._parts % BLOCK
+        return DriftState(
+            verdict=told,
+            sentence=words.sentence(told, since, self._parts, nuisance, bulk, tail),
+            parts=self._parts,
+            since=since,
+            nuisance=nuisance,
+            bulk=bulk,
+            tail=tail,
+            normals=self._block(self._held_out, 0),
+            blocks=(*self._blocks, self._block(self._last(filling))) if filling else tuple(self._blocks),
+        )
+
+    def _answer(
+        self,
+        question: str,
+        streams: Sequence[int],
+        column: int,
+        moved: tuple[str, ...],
+        how_much: Callable[[np.ndarray], str],
+        otherwise: int | None = None,
+    ) -> Answer:
+        """A question's answer; its effect is that of the parts since its alarm, or since `otherwise`, or the latest."""
+        streams = np.array(streams)
+        alarmed = streams[self._evidence.alarmed[streams]]
+        # Of several alarms the first to be raised dates the change: later ones had longer to wander.
+        since = int(self._evidence.since[alarmed[self._evidence.raised[alarmed].argmin()]]) if len(alarmed) else None
+        seen = self._last(self._parts + 1 - (since or otherwise or 1))[:, column]
+        return Answer(
+            question=question,
+            alarm=since is not None,
+            level=float(self._evidence.levels[streams].max()),
+            since=since,
+            moved=moved if since else (),
+            effect=how_much(seen) if len(seen) else "",
+        )
+
+    def _played(self, scores: np.ndarray) -> np.ndarray:
+        """Whether each stream takes each part in: the last two take every part, the others ordinary ones."""
+        played = np.repeat(scores[:, None] < self._line, self._majority + 1, axis=1)
+        played[:, self._tail :] = True
+        return played
+
+    def _take_out(self, stream: int) -> None:
+        """Take what came since the change out of the history, so that going on like this does not become normal."""
+        here = self._ring(self._parts - self._evidence.since[stream] + 1)
+        only = np.arange(len(self._columns)) == stream
+        self._ranks.count(self._cells[here], only & self._counted[here], -1)
+        self._counted[here, stream] = False
+
+    def _bulk_errors(self, since: int) -> float:
+        """By how many standard errors ordinary parts rank higher or lower since then, or too few parts are ordinary.
+
+        With an alarm given, this only says what it is of; ranks within the history are independent, as for a bet.
+        """
+        p = self._bulk_p[self._ring(self._parts - since + 1)]
+        ordinary = p[~np.isnan(p)]
+        shifted = abs(ordinary.sum() - len(ordinary) / 2) * math.sqrt(12 / max(len(ordinary), 1))
+        fewer = (len(p) - 2 * len(ordinary)) / math.sqrt(len(p))
+        return max(shifted, DOUBTFUL + fewer)  # defects are a minority: from half of the parts on, doubt
+
+    def _ring(self, parts: int) -> np.ndarray:
+        """Where the latest parts are kept, as many as are."""
+        return np.arange(self._parts - min(parts, self._parts, RECENT) + 1, self._parts + 1) % RECENT
+
+    def _last(self, parts: int) -> np.ndarray:
+        return self._rows[self._ring(parts)]
+
+    def _block(self, rows: np.ndarray, first: int | None = None) -> Block:
+        flagged = int((rows[:, 0] > self._threshold).sum())
+        return block(self._names, rows, self._parts - len(rows) + 1 if first is None else first, flagged)
+
+
+def _checked_names(normals: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    first = ("score", "control_score")
+    if missing := [name for name in first if name not in normals]:
+        raise NfadError(f"the held-out normals lack {' and '.join(missing)}; fit the model again with this version")
+    lengths = {name: len(values) for name, values in normals.items()}
+    if len(set(lengths.values())) != 1 or not lengths["score"]:
+        raise NfadError(f"the held-out normals need one value an image under every name, and an image; got {lengths}")
+    return (*first, *(name for name in normals if name not in first))
+
+
+def _most_above(normals: int, cut: float, chance: float) -> float:
+    """The share of parts above the line that `chance` allows while nothing changes, at least a half.
+
+    Above the k-th smallest of n lies a share that is Beta(n − k + 1, k), or less where scores are equal.
+    """
+    position = min(math.ceil((normals + 1) * (1 - cut) - 1e-9), normals)
+    return max(0.5, float(stats.beta.isf(chance, normals - position + 1, position)))

@@ -1,0 +1,77 @@
+"""What a monitor says: frozen, and nothing in it but numbers and words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+STEADY = "steady"
+ABSORBED = "acquisition drift, absorbed by the filter"
+UNABSORBED = "drift the filter does not absorb"
+DEFECTS = "more defects"
+ABSORBED_AND_DEFECTS = "acquisition drift, absorbed by the filter, and more defects"
+UNSETTLED = "more flagged parts, cause not settled"
+VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question's: nuisance (has the acquisition moved?), bulk (do ordinary parts score as before?), or tail (are
+    more parts flagged?)."""
+
+    question: str
+    alarm: bool
+    level: float  # evidence as a share of what raises the alarm
+    since: int | None  # number of the first changed part, from 1, as best the evidence tells
+    moved: tuple[str, ...]  # names that alarm, the first to do so first
+    effect: str  # how much, in words; of the parts since, or of the latest where there is no alarm
+
+
+@dataclass(frozen=True)
+class Block:
+    """A few consecutive parts, for charts: quantiles of every name."""
+
+    first: int  # number of its first part, from 1
+    parts: int
+    flagged: int
+    low: Mapping[str, float]  # a tenth lies below
+    median: Mapping[str, float]
+    high: Mapping[str, float]  # a tenth lies above
+
+
+@dataclass(frozen=True)
+class DriftState:
+    """Where a model stands against its held-out normals after so many parts."""
+
+    verdict: str
+    sentence: str
+    parts: int
+    since: int | None
+    nuisance: Answer
+    bulk: Answer
+    tail: Answer
+    normals: Block  # the held-out normals themselves; their `first` is 0
+    blocks: tuple[Block, ...]  # the latest, oldest first; the last one may be still filling
+
+    @property
+    def alarm(self) -> bool:
+        return self.verdict != STEADY
+
+
+def block(names: tuple[str, ...], rows: np.ndarray, first: int, flagged: int) -> Block:
+    """Quantiles of the rows (part, name)."""
+    low, median, high = (dict(zip(names, row.tolist(), strict=True)) for row in np.quantile(rows, (0.1, 0.5, 0.9), 0))
+    return Block(first, len(rows), flagged, low, median, high)
+
+
+def verdict(nuisance: bool, tail: bool, bulk: bool, bulk_doubtful: bool) -> str:
+    """What has moved, taken together; a tail grows with its bulk, so only a bulk that stands makes it defects."""
+    if bulk:
+        return UNABSORBED
+    if tail and bulk_doubtful:
+        return UNSETTLED
+    if tail:
+        return ABSORBED_AND_DEFECTS if nuisance else DEFECTS
+    return ABSORBED if nuisance else STEADY

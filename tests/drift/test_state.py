@@ -1,0 +1,22 @@
+from itertools import product
+
+import numpy as np
+
+from nfad.drift import state
+
+
+def test_every_combination_has_a_verdict():
+    found = {flags: state.verdict(*flags) for flags in product((False, True), repeat=4)}
+    assert set(found.values()) == set(state.VERDICTS)
+    assert found[False, False, False, False] == state.STEADY
+    for (nuisance, tail, bulk, doubtful), verdict in found.items():
+        assert (verdict == state.STEADY) == (not (nuisance or tail or bulk))
+        assert (verdict == state.UNABSORBED) == bulk
+        assert ("more defects" in verdict) == (tail and not bulk and not doubtful)
+        assert ("absorbed by" in verdict) == (nuisance and not bulk and not (tail and doubtful))
+
+
+def test_a_block_is_by_name():
+    found = state.block(("a", "b"), np.array([[0.0, 10.0], [5.0, 20.0], [10.0, 90.0]]), first=7, flagged=1)
+    assert (found.first, found.parts, found.flagged) == (7, 3, 1)
+    assert found.median == {"a": 5.0, "b": 20.0} and found.low["a"] == 1.0 and found.high["a"] == 9.0
