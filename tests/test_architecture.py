@@ -32,6 +32,10 @@ ALLOWED = {
         "nuisance", "pictures", "records", "reference", "threshold", "tokens", "vision", "writing",
     },
     "hosts": {"detector", "errors", "evaluation", "operator", "scoring", "tokens", "vision", "writing"},
+    "stress": {
+        "detector", "errors", "evaluation", "fitting", "inspection", "page", "page_card", "page_look", "pictures",
+        "records", "tokens", "vision", "writing",
+    },
     "drift": {"errors", "evaluation", "records", "threshold"},
     "watching": {"errors", "pictures", "records", "vision", "writing"},
     "pictures": {"records", "errors", "writing"},

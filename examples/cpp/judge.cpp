@@ -1,0 +1,86 @@
+// Judge one image with an exported model, without Python: judge FOLDER IMAGE.ppm
+//
+// FOLDER holds model.xml, model.bin and model.json, as `nfad export --to openvino` writes them. All that the detector
+// does to pixels is inside the graph, so that what is left here is to read a file and compare two numbers.
+// Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence.
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <locale>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <openvino/runtime/core.hpp>
+#include <openvino/runtime/properties.hpp>
+
+namespace fs = std::filesystem;
+
+// A binary PPM (P6, 8 bits) as the graph wants it: uint8 [1, height, width, 3]. Every camera library can write one.
+ov::Tensor read_ppm(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw std::runtime_error(path.string() + " cannot be opened");
+
+    auto number = [&]() -> std::size_t {
+        while ((file >> std::ws).peek() == '#') file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+        std::size_t value = 0;
+        file >> value;
+        return value;
+    };
+    std::string magic(2, ' ');
+    file.read(magic.data(), 2);
+    const std::size_t width = number(), height = number(), most = number();
+    file.get();  // the one white space before the pixels
+    if (!file || magic != "P6" || most != 255 || width == 0 || height == 0 || width > 20000 || height > 20000)
+        throw std::runtime_error(path.string() + " is not a binary PPM with 8 bits a channel");
+
+    ov::Tensor pixels(ov::element::u8, {1, height, width, 3});
+    file.read(reinterpret_cast<char*>(pixels.data<std::uint8_t>()), static_cast<std::streamsize>(pixels.get_byte_size()));
+    if (static_cast<std::size_t>(file.gcount()) != pixels.get_byte_size())
+        throw std::runtime_error(path.string() + " is cut short");
+    return pixels;
+}
+
+// The one number we need of model.json. Use a JSON library if you need more.
+double read_threshold(const fs::path& path) {
+    const std::string name = "\"threshold\"";
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    text.imbue(std::locale::classic());  // a decimal point, wherever the program runs
+    const auto place = text.str().find(name);
+    double threshold = 0;
+    char colon = 0;
+    if (place == std::string::npos || !text.seekg(place + name.size()) || !(text >> colon >> threshold) || colon != ':')
+        throw std::runtime_error(path.string() + " cannot be read, or names no threshold");
+    return threshold;
+}
+
+int main(int count, char** arguments) try {
+    if (count != 3) throw std::runtime_error("usage: judge FOLDER IMAGE.ppm");
+    const fs::path folder = arguments[1];
+    const fs::path graph = folder / "model.xml";
+    // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
+    if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
+    const double threshold = read_threshold(folder / "model.json");
+
+    ov::Core core;
+    // The default on newer CPUs is bf16, whose three digits move scores across a threshold.
+    auto model = core.compile_model(graph.string(), "CPU", ov::hint::inference_precision(ov::element::f32));
+    auto request = model.create_infer_request();
+    request.set_tensor("pixels", read_ppm(arguments[2]));
+    request.infer();
+
+    const float score = request.get_tensor("score").data<float>()[0];
+    const float control = request.get_tensor("control_score").data<float>()[0];
+    std::cout << (score > threshold ? "anomalous" : "normal") << "  score " << score << "  threshold " << threshold
+              << "  without the filter " << control << '\n';
+    return 0;
+} catch (const std::exception& error) {
+    std::cerr << "judge: " << error.what() << '\n';
+    return 2;
+}

@@ -1,0 +1,223 @@
+"""The stress report: one HTML file that needs nothing else, for whoever decides whether a model goes to the line."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from nfad.detector import Detector
+from nfad.evaluation.drawing import STYLE
+from nfad.inspection import model_facts, picture_scale
+from nfad.page import CLOSING, encoded, figures, map_controls, opening
+from nfad.page_card import judged_card
+from nfad.page_look import REPORT
+from nfad.pictures import bounded
+from nfad.records import Prediction
+from nfad.stress.chart import STYLE as CHART
+from nfad.stress.chart import rate_chart
+from nfad.stress.judgement import ARMS, Curve, Findings, Side, as_dict, sentence
+from nfad.stress.measure import Parts
+from nfad.writing import replacing, strict_json
+
+THUMBNAIL = 144
+LOOK = """
+.condition h2 { margin-bottom: 6px; }
+.holds { max-width: 80ch; font-size: 16px; }
+.strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(92px, 1fr)); gap: 12px 8px;
+  margin: 16px 0 20px; }
+.strip img { display: block; width: 100%; border-radius: 4px; }
+.strip figcaption { line-height: 1.35; }
+.strip .asis img { outline: 2px solid var(--accent); outline-offset: 1px; }
+.strip b { display: block; font-weight: 600; color: var(--ink); }
+.strip span { display: block; color: var(--good); }
+.strip .bad { color: var(--bad); font-weight: 600; }
+.breaks th, .breaks td { padding-right: 24px; }
+.breaks thead th { white-space: normal; max-width: 15ch; }
+.breaks tbody th { white-space: nowrap; }
+.breaks .bad { color: var(--bad); }
+.breaks .good { color: var(--good); }
+"""
+GUIDE = """
+<details><summary>How to read this report</summary>
+<p>Normal parts were changed on purpose, one condition at a time, ever more strongly: as if the lamp, the camera or the
+holder had changed. None of them has a defect, so each one flagged is a false alarm. A condition breaks the model at the
+weakest strength where the false alarms exceed the limit beyond doubt: the lower end of their 95% interval (Clopper and
+Pearson’s) lies above it. Before that strength it holds, which with few images means no more than that no break could be
+shown.</p>
+<p>A model that flags nothing would hold everywhere. So the same parts were also given a synthetic defect each (a patch
+from elsewhere, a narrow scar, a stain) before they were changed, and the second curves show how many of these are
+found. They are easier or harder than your own defects: read how the curve falls, not how high it is. Where it certainly
+falls below half of what is found as it is, the model goes blind. Beyond a break everything is flagged, defect or
+not.</p>
+<p>Solid: with the filter; dashed: the same detector without it; bands: 95% intervals; large marks: where it breaks.
+Strengths are of the model’s own view: a pixel is one of its pixels.</p>
+</details>
+"""
+
+
+def write_page(
+    path: Path, title: str, detector: Detector, parts: Parts, findings: Findings, notes: Sequence[str]
+) -> Path:
+    """Write the page; it appears whole or not at all."""
+    links = [f'<a href="#{curve.axis.name}">{escape(curve.axis.title)}</a>' for curve in findings.curves]
+    contents = f'<nav aria-label="Contents"><a href="#breaks">Where it breaks</a> {" ".join(links)}</nav>\n'
+    told = "".join(f"<li>{escape(note)}</li>\n" for note in notes)
+    head = opening(
+        title,
+        [
+            *model_facts(detector),
+            ("Normals", f"{len(findings.images)} images, each with and without a synthetic defect"),
+            ("Limit", f"{findings.limit:.0%} false alarms"),
+        ],
+        brand="Stress report",
+        summary=_summary(findings),
+        after=f'<ul class="notes" aria-label="Notes">\n{told}</ul>\n{GUIDE}{contents}',
+        style=STYLE + REPORT + CHART + LOOK,
+    )
+    with replacing(path) as file:
+        file.writelines(map(encoded, chain([head], _body(detector, parts, findings), [CLOSING])))
+    return path
+
+
+def shown_image(findings: Findings, curve: Curve) -> tuple[int, float | None]:
+    """Which part to show of an axis, and at which strength its maps: a middling one of those flagged where the model
+    breaks, with the filter or else without; where nothing breaks, a middling part and no maps."""
+    for arm in ("nfad", "control"):
+        broken = [side for side in findings.both(curve.axis, arm) if side.breaks]
+        if broken:
+            strength = min(broken, key=lambda side: side.reach).breaks
+            scores = np.array(findings.steps[curve.axis.name, strength].normal[arm])
+            flagged = np.flatnonzero(scores > findings.thresholds[arm])
+            return int(flagged[np.argsort(scores[flagged])[len(flagged) // 2]]), strength
+    scores = np.array(findings.steps["", 0.0].normal["nfad"])
+    return int(np.argsort(scores)[len(scores) // 2]), None
+
+
+def _summary(findings: Findings) -> str:
+    whole = {
+        arm: sum(all(side.breaks is None for side in findings.both(curve.axis, arm)) for curve in findings.curves)
+        for arm in ARMS
+    }
+    normal, nearest = findings.normal, findings.sides()[0]
+    bare = {name: f"{getattr(normal, name)['control'].value:.0%} without the filter" for name in ("alarms", "found")}
+    first = ("none", "breaks in what was tried", "")
+    if nearest.breaks is not None:
+        first = (nearest.told(), "is the nearest break", nearest.title)
+    return figures(
+        [
+            (f"{whole['nfad']} of {len(findings.curves)}", "conditions hold", f"{whole['control']} without the filter"),
+            first,
+            (f"{normal.alarms['nfad'].value:.0%}", "false alarms as it is", bare["alarms"]),
+            (f"{normal.found['nfad'].value:.0%}", "synthetic defects found as it is", bare["found"]),
+        ]
+    )
+
+
+def _body(detector: Detector, parts: Parts, findings: Findings) -> Iterator[str]:
+    yield _breaks(findings)
+    high = picture_scale(detector)
+    yield f'<div class="bar">{map_controls(high)}</div>\n'
+    for curve in findings.curves:
+        yield _section(detector, parts, findings, curve, high)
+    text = escape(strict_json(as_dict(findings)), quote=False).replace("}, {", "},\n{")
+    yield (
+        '<h2 id="numbers">Numbers</h2>\n<details><summary>Everything above as JSON</summary>\n'
+        f'<pre id="json" tabindex="0">{text}</pre>\n</details>\n'
+    )
+
+
+def _breaks(findings: Findings) -> str:
+    rows = []
+    for side in findings.sides():
+        rows.append(
+            f'<tr><th scope="row"><a href="#{side.axis.name}">{escape(side.title)}</a></th>'
+            f"{_cell(side)}{_cell(findings.side(side.axis, side.side, 'control'))}"
+            f'<td class="number">{escape(side.seen())}</td></tr>\n'
+        )
+    heads = ("Breaks, with the filter", "Without the filter", "Defects found where it holds")
+    columns = "".join(f'<th scope="col" class="number">{words}</th>' for words in heads)
+    caption = f"More than {findings.limit:.0%} false alarms; the smallest share of what was tried first"
+    return (
+        '<h2 id="breaks">Where it breaks</h2>\n'
+        f'<div class="scroll" role="region" aria-label="Where it breaks" tabindex="0"><table class="breaks">\n'
+        f"<caption>{escape(caption)}</caption>\n"
+        f'<thead><tr><th scope="col">Condition</th>{columns}</tr></thead>\n'
+        f"<tbody>\n{''.join(rows)}</tbody>\n</table></div>\n"
+    )
+
+
+def _cell(side: Side) -> str:
+    return f'<td class="number {"good" if side.breaks is None else "bad"}">{escape(side.told())}</td>'
+
+
+def _section(detector: Detector, parts: Parts, findings: Findings, curve: Curve, high: float) -> str:
+    axis, strengths = curve.axis, [point.strength for point in curve.points]
+    marks = {arm: [side.breaks for side in findings.both(axis, arm)] for arm in ARMS}
+    alarms = {arm: [point.alarms[arm] for point in curve.points] for arm in ARMS}
+    found = {arm: [point.found[arm] for point in curve.points] for arm in ARMS}
+    charts = (
+        rate_chart("False alarms", "normals flagged", axis, strengths, alarms, findings.limit, marks),
+        rate_chart("Synthetic defects found", "defects flagged", axis, strengths, found),
+    )
+    panels = "".join(f"<div>{svg}</div>\n" for svg in charts)
+    index, broken = shown_image(findings, curve)
+    card = ""
+    if broken is not None:
+        view = parts.under(axis, broken, index)
+        prediction = _prediction(detector, parts.paths[index], view)
+        name, tag = parts.paths[index].name, f"{axis.title}: {axis.told(broken)}"
+        card = f'<div class="items">\n{judged_card(_pixels(view), prediction, high, name, tags=(tag,))}</div>\n'
+    return (
+        f'<section class="condition"><h2 id="{axis.name}">{escape(axis.title)}</h2>\n'
+        f'<p class="holds">{escape(sentence(findings, curve))}</p>\n'
+        f'<div class="spread"><div class="plots">\n{panels}</div></div>\n'
+        f"{_strip(parts, findings, curve, index)}{card}</section>\n"
+    )
+
+
+def _strip(parts: Parts, findings: Findings, curve: Curve, index: int) -> str:
+    """One part at every strength, with both verdicts: a sign and a word, never colour alone."""
+    shown = []
+    for point in curve.points:
+        strength = point.strength
+        step = findings.steps[curve.axis.name, strength] if strength else findings.steps["", 0.0]
+        verdicts = "".join(
+            _verdict(step.normal[arm][index] > findings.thresholds[arm], words)
+            for arm, words in (("control", "without"), ("nfad", "with filter"))
+        )
+        told = escape(curve.axis.told(strength)) if strength else "as it is"
+        shown.append(
+            f'<figure class="{"changed" if strength else "asis"}">'
+            f'<img alt="{escape(curve.axis.title)}: {told}" src="{_jpeg(parts.under(curve.axis, strength, index))}">'
+            f"<figcaption><b>{told}</b>{verdicts}</figcaption></figure>\n"
+        )
+    return f'<div class="strip">\n{"".join(shown)}</div>\n'
+
+
+def _verdict(flagged: bool, words: str) -> str:
+    return f'<span class="bad">▲ {words}</span>' if flagged else f"<span>● {words}</span>"
+
+
+def _prediction(detector: Detector, path: Path, view: Tensor) -> Prediction:
+    """The verdict on the view as changed; it is shown by itself, so the photo's geometry does not apply."""
+    [prediction] = detector.predict_stream([path], edit=lambda *_: view)
+    return replace(prediction, geometry=None)
+
+
+def _pixels(view: Tensor) -> np.ndarray:
+    return (view * 255).round().byte().permute(1, 2, 0).numpy()
+
+
+def _jpeg(view: Tensor) -> str:
+    file = BytesIO()
+    Image.fromarray(bounded(_pixels(view), THUMBNAIL)).save(file, "JPEG", quality=80, optimize=True)
+    return f"data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"

@@ -1,0 +1,137 @@
+"""The whole of it: choose normals, measure every strength, judge, and leave a page, a table and JSON."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.fitting import Skip
+from nfad.stress.axes import Axis, chosen_axes
+from nfad.stress.judgement import Findings, as_dict, as_rows, checked_limit, judge, least_hits, require
+from nfad.stress.measure import Kept, Parts, measure, read_parts
+from nfad.stress.page import write_page
+from nfad.tokens import Progress
+from nfad.vision.images import find_images
+from nfad.writing import ready_folder, replacing, strict_json
+
+IMAGES = 24  # a few minutes on two cores with the embedded preset
+
+
+@dataclass(frozen=True)
+class Stress:
+    """What was found, what to know of it, and which requirements it does not meet."""
+
+    findings: Findings
+    parts: Parts
+    notes: tuple[str, ...]
+    unmet: tuple[str, ...]
+
+    def as_dict(self) -> dict:
+        return as_dict(self.findings) | {"notes": list(self.notes), "unmet": list(self.unmet)}
+
+
+def stress(
+    detector: Detector,
+    normals: Path,
+    axes: Iterable[str] | None = None,
+    *,
+    images: int = IMAGES,
+    seed: int = 0,
+    limit: float | None = None,
+    required: Mapping[str, float] | None = None,
+    kept: Kept | None = None,
+    skip: Skip | None = None,
+    progress: Progress | None = None,
+) -> Stress:
+    """Normals of the line, changed axis by axis: false alarms and synthetic defects found at every strength.
+
+    `required` strengths are measured as well, and what does not hold within them is in `unmet`.
+    """
+    if images < 2:
+        raise NfadError(f"a rate needs at least 2 images; got {images}")
+    wanted = _reaching(chosen_axes(axes, detector.config.foreground), required or {})
+    found = list(find_images(normals))
+    if not found:
+        raise NfadError(f"{normals} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
+    separate = detector.config.foreground or "background" in wanted
+    parts = read_parts(detector, found, images, seed, separate=separate, skip=skip, progress=progress)
+    limit = checked_limit(detector.false_alarm_rate, limit, len(parts.paths))  # now, not after minutes of measuring
+    steps = measure(detector, parts, wanted, kept, progress)
+    filtered, control = detector.held_out.at(detector.config.false_alarm_rate)
+    findings = judge(
+        steps, wanted, [path.name for path in parts.paths], {"control": control, "nfad": filtered},
+        detector.false_alarm_rate, limit,
+    )  # fmt: skip
+    notes = _notes(findings, wanted, detector.config.false_alarm_rate)
+    return Stress(findings, parts, notes, tuple(require(findings, required or {})))
+
+
+def kept_in(folder: Path, model: Path) -> Kept:
+    """Where finished strengths of this model file are kept below an output folder."""
+    return Kept(folder / "strengths", hashlib.sha256(model.read_bytes()).hexdigest())
+
+
+def write_results(found: Stress, detector: Detector, title: str, folder: Path) -> list[Path]:
+    """report.html, results.csv and results.json."""
+    ready_folder(folder)
+    page, table, numbers = (folder / name for name in ("report.html", "results.csv", "results.json"))
+    rows, text = as_rows(found.findings), io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    with replacing(table) as file:
+        file.write(text.getvalue().encode())
+    with replacing(numbers) as file:
+        file.write(strict_json(found.as_dict()).encode("utf-8", "replace"))
+    write_page(page, title, detector, found.parts, found.findings, found.notes)
+    return [page, table, numbers]
+
+
+def _reaching(axes: Mapping[str, Axis], required: Mapping[str, float]) -> dict[str, Axis]:
+    for name in required:
+        if name not in axes:
+            raise NfadError(f"{name!r} is required but not measured; the axes measured are {', '.join(axes)}")
+    return {name: axis.reaching(required[name]) if name in required else axis for name, axis in axes.items()}
+
+
+def _notes(findings: Findings, axes: Mapping[str, Axis], asked: float) -> tuple[str, ...]:
+    count, normal = len(findings.images), findings.normal
+    hits = least_hits(count, findings.limit)
+    said = [
+        "Only normals the model was not fitted on tell the truth here. A model does not keep which images it saw, so "
+        "this could not be checked.",
+        f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
+        "show smaller rates.",
+    ]
+    if findings.rate > asked:
+        said.append(
+            f"The model's held-out normals support a false-alarm rate of {findings.rate:.2%} at the least; "
+            f"{asked:.2%} was asked for."
+        )
+    if normal.alarms["nfad"].low > findings.limit:
+        said.append(
+            f"As they are, {normal.alarms['nfad'].value:.0%} of these images are flagged: they differ from what the "
+            "model was fitted on, and no strength can be told apart. Fit on images like these first."
+        )
+    if normal.found["nfad"].value < 0.3:
+        said.append(
+            f"Of the synthetic defects {normal.found['nfad'].value:.0%} are found as they are: too few for the curves "
+            "of defects found to say much."
+        )
+    if "background" in axes:
+        said.append(
+            "What is background is what the teacher's prior takes for it. Look at the pictures of that axis: where the "
+            "fill cuts into the part, the part itself was changed, and its curve says less than the others."
+        )
+    else:
+        said.append(
+            "The background was left alone: the model was not fitted to tell it from the part (nfad fit --foreground), "
+            "or it was not asked for; naming it as an axis measures it all the same."
+        )
+    return tuple(said)

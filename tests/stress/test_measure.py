@@ -1,0 +1,124 @@
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from parts import part, parts, tiny
+from PIL import Image
+
+from nfad import Config, Detector, NfadError
+from nfad.data.render import render
+from nfad.stress.axes import AXES, both
+from nfad.stress.judgement import judge
+from nfad.stress.measure import VISIBLE, Kept, at_strength, damage, measure, read_parts
+from nfad.vision.images import load_part, to_view
+
+
+def test_strength_0_is_exactly_what_predict_says(detector, chosen):
+    step = at_strength(detector, chosen, None, 0)
+    judged = detector.predict(list(chosen.paths))
+    assert step.normal["nfad"] == tuple(prediction.score for prediction in judged)
+    assert step.normal["control"] == tuple(prediction.control_score for prediction in judged)
+    assert step.damaged["nfad"] != step.normal["nfad"]
+
+
+def test_a_strength_is_what_predict_says_of_the_changed_views(detector, chosen):
+    axis = AXES["noise"]
+    step = at_strength(detector, chosen, axis, 10)
+    judged = detector.predict_stream(chosen.paths, edit=lambda view, index: chosen.under(axis, 10, index))
+    assert step.normal["nfad"] == tuple(prediction.score for prediction in judged)
+
+
+def test_defects_lie_on_the_part_can_be_seen_and_depend_on_seed_and_place_alone():
+    view = to_view(part(5), 64, None)[0]
+    on_part = torch.zeros(64, 64, dtype=torch.bool)
+    on_part[16:48, 16:48] = True
+    for index in range(12):
+        changed = damage(view, on_part, 3, index)
+        difference = (changed - view).abs().mean(dim=0)
+        touched = difference > 0
+        assert 0 < touched.sum() < 64 * 64 / 5
+        assert on_part[touched].float().mean() > 0.85 and difference[touched].mean() > VISIBLE
+        assert torch.equal(changed, damage(view, on_part, 3, index))
+        assert not torch.equal(changed, damage(view, on_part, 4, index))
+
+
+def test_a_seeded_choice_in_the_folders_order_passes_over_what_cannot_be_read(detector, normals, tmp_path):
+    shutil.copytree(normals, tmp_path / "normals")
+    (tmp_path / "normals" / "03.png").write_bytes(b"no image")
+    paths, skipped = sorted((tmp_path / "normals").iterdir()), []
+    read = read_parts(detector, paths, 13, skip=lambda path, reason: skipped.append(path.name))
+    assert skipped == ["03.png"] and len(read.paths) == 13 and list(read.paths) == sorted(read.paths)
+    chosen = [read_parts(detector, paths[4:], 4, seed).paths for seed in (0, 0, 1, 2)]
+    assert chosen[0] == chosen[1] and len(set(chosen)) > 1 and len(chosen[0]) == 4
+    with pytest.raises(NfadError, match="03.png"):
+        read_parts(detector, [paths[3]], 4)
+    with pytest.raises(NfadError, match="none of the normals can be read"):
+        read_parts(detector, [paths[3]], 4, skip=lambda *_: None)
+
+
+def test_finished_strengths_are_found_again_for_the_same_model_images_and_seed_only(
+    detector, chosen, few_axes, tmp_path
+):
+    kept = Kept(tmp_path / "kept", "model")
+    first = measure(detector, chosen, few_axes, kept)
+    files = sorted(kept.folder.iterdir())
+    assert len(files) == len(first) == 1 + sum(len(axis.strengths) for axis in few_axes.values())
+    for path in files:  # marked, so that what is read back is told from what is measured again
+        text = json.loads(path.read_text())
+        text["result"]["normal"]["nfad"][0] = 123.0
+        path.write_text(json.dumps(text))
+    again = measure(detector, chosen, few_axes, kept)
+    assert all(step.normal["nfad"][0] == 123.0 for step in again.values())
+    files[0].unlink()
+    repaired = measure(detector, chosen, few_axes, kept)
+    assert sum(step.normal["nfad"][0] == 123.0 for step in repaired.values()) == len(files) - 1
+    other = measure(detector, chosen, {"noise": few_axes["noise"]}, Kept(kept.folder, "another"))
+    assert all(step.normal["nfad"][0] != 123.0 for step in other.values())
+    fewer = read_parts(detector, chosen.paths, len(chosen.paths) - 1)
+    facts = [kept.facts(p, p.digest, "noise", 2) for p in (chosen, fewer)]
+    assert facts[0] != facts[1] and kept.get(facts[1]) is None
+    for content in ("{", "[]", "{}"):
+        files[1].write_text(content)
+        with pytest.raises(NfadError, match="is not a finished strength; delete it"):
+            measure(detector, chosen, few_axes, kept)
+
+
+def test_progress_counts_every_strength(detector, chosen, few_axes):
+    seen = []
+    steps = measure(detector, chosen, few_axes, progress=lambda stage, done, total: seen.append((done, total)))
+    assert seen[0] == (0, len(steps)) and seen[-1] == (len(steps), len(steps))
+
+
+def test_a_model_that_tells_the_part_has_its_defects_there(normals):
+    detector = Detector.fit(parts(12), tiny(foreground=True))
+    read = read_parts(detector, sorted(normals.iterdir()), 6)
+    assert 0 < read.part.float().mean() < 1
+    bare = read_parts(detector, sorted(normals.iterdir()), 6, separate=False)
+    assert bare.part.all()
+
+
+def test_a_filter_for_light_holds_further_than_its_control_on_rendered_parts(tmp_path):
+    """Real weights: the promise itself, small."""
+    images = [render(seed)[0] for seed in range(20)]
+    for seed in range(6):
+        Image.fromarray(render(1000 + seed)[0]).save(tmp_path / f"{seed}.png")
+    config = Config.preset("embedded-fast", size=128, pairs=2, false_alarm_rate=0.15)
+    detector = Detector.fit(images, config)
+    read = read_parts(detector, sorted(tmp_path.iterdir()), 6)
+    axes = {"exposure": replace(AXES["exposure"], strengths=both(0.5, 1, 2))}
+    filtered, control = detector.held_out.at(0.15)
+    found = judge(
+        measure(detector, read, axes), axes, [path.name for path in read.paths],
+        {"control": control, "nfad": filtered}, 0.15,
+    )  # fmt: skip
+    reach = {arm: [side.holds for side in found.both(axes["exposure"], arm)] for arm in ("control", "nfad")}
+    assert reach["nfad"][0] <= reach["control"][0] and reach["nfad"][1] >= reach["control"][1]
+    assert np.ptp(reach["nfad"]) > np.ptp(reach["control"]) + 0.5
+    assert found.normal.found["nfad"].value > 0.5  # it holds, and not because it is blind
+
+
+def test_pixels_are_those_of_the_models_view(detector, chosen):
+    assert torch.equal(chosen.views[0], to_view(load_part(chosen.paths[0]), 64, None)[0])

@@ -1,0 +1,183 @@
+import csv
+import json
+import re
+import shutil
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import typer
+from parts import part
+from PIL import Image
+from typer.testing import CliRunner
+
+from nfad import NfadError
+from nfad.cli_stress import stress as command
+from nfad.stress.axes import AXES
+from nfad.stress.page import shown_image
+from nfad.stress.session import kept_in, stress, write_results
+from nfad.threshold import Threshold
+
+NASTY = "<img src=x onerror='alert(1)'>&.png"
+
+
+class Balanced(HTMLParser):
+    """Fails on a tag that closes another, and keeps every address and image."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags = [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in {"meta", "img", "input"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def odd(normals, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("odd") / "normals"
+    folder.mkdir()
+    for index in range(6):
+        Image.fromarray(part(200 + index)).save(folder / (NASTY if index == 0 else f"{NASTY[:-4]}{index}.png"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(detector, odd):
+    return stress(detector, odd, ["exposure", "blur", "background"], images=6)
+
+
+@pytest.fixture(scope="module")
+def page(detector, found, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("out")
+    written = write_results(found, detector, "What <b>part</b> bears", folder)
+    assert [path.name for path in written] == ["report.html", "results.csv", "results.json"]
+    return written[0].read_text(encoding="utf-8")
+
+
+def test_the_page_is_whole_needs_nothing_else_and_trusts_no_name(page, found):
+    parsed = Balanced(page)
+    assert not re.search(r"https?://|//cdn|@import|<link", page)
+    images = [attributes for tag, attributes in parsed.tags if tag == "img"]
+    assert all(image["src"].startswith("data:image/") and "onerror" not in image for image in images)
+    assert "What &lt;b&gt;part&lt;/b&gt; bears" in page and "<b>part" not in page
+    assert any(shown_image(found.findings, curve)[1] is not None for curve in found.findings.curves)  # a card is shown
+    assert "&lt;img src=x onerror=" in page
+    targets = {attributes["id"] for _, attributes in parsed.tags if "id" in attributes}
+    assert {attributes["href"][1:] for tag, attributes in parsed.tags if tag == "a"} <= targets
+
+
+def test_every_axis_has_both_curves_a_picture_a_strength_and_its_sentence(page, found):
+    numbers = json.loads(unescape(re.search(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)[1]))
+    for curve in found.findings.curves:
+        title = curve.axis.title
+        for name in ("False alarms", "Synthetic defects found"):
+            assert page.count(f'aria-label="{title}: {name}"') == 1
+        assert len(re.findall(rf'<img alt="{title}: ', page)) == len(curve.points)
+        assert numbers["axes"][curve.axis.name]["told"] in unescape(page)
+    assert page.count('<figure class="asis">') == len(found.findings.curves)
+
+
+def test_the_part_shown_is_one_that_is_flagged_where_it_breaks(found):
+    for curve in found.findings.curves:
+        index, strength = shown_image(found.findings, curve)
+        if strength is not None:
+            step = found.findings.steps[curve.axis.name, strength]
+            assert any(step.normal[arm][index] > found.findings.thresholds[arm] for arm in ("control", "nfad"))
+
+
+def test_notes_say_what_could_not_be_checked_and_what_was_left_out(detector, normals, found):
+    assert "not fitted on" in found.notes[0] and "of 6 flagged" in found.notes[1]
+    assert any("the fill cuts into the part" in note for note in found.notes)
+    plain = stress(detector, normals, ["blur"], images=6)
+    assert any("background was left alone" in note for note in plain.notes)
+
+
+def test_normals_unlike_the_models_are_told_of(detector, normals):
+    stricter = replace(detector, held_out=Threshold((-9.0,) * 20, (-9.0,) * 20))  # its own normals scored far lower
+    found = stress(stricter, normals, ["blur"], images=6)
+    assert any("100% of these images are flagged: they differ" in note for note in found.notes)
+    assert "Breaks already as it is" in found.as_dict()["axes"]["blur"]["told"]
+
+
+def test_a_rate_that_cannot_be_had_is_told_of(detector, normals):
+    found = stress(detector.at_rate(0.01), normals, ["blur"], images=6)
+    assert any("1.00% was asked for" in note for note in found.notes)
+    assert found.findings.rate == detector.held_out.smallest_rate > 0.01
+
+
+def run(*arguments):
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_writes_resumes_and_gates(model, normals, tmp_path):
+    arguments = (model, "--normals", normals, "--axes", "exposure,noise", "--images", 6, "--out", tmp_path)
+    first = run(*arguments)
+    assert first.exit_code == 0, first.output
+    assert "Exposure:" in first.output and "report.html" in first.output.replace("\n", "")
+    with (tmp_path / "results.csv").open() as file:
+        assert {row["axis"] for row in csv.DictReader(file)} == {"exposure", "noise"}
+    kept = {path: path.stat().st_mtime_ns for path in kept_in(tmp_path, model).folder.iterdir()}
+    done = run(*arguments, "--json", "--limit", 0.01, "--false-alarm-rate", 0.3, "--require", "exposure=2")
+    numbers = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path, model).folder.iterdir()} == kept
+    assert numbers["limit"] == 0.01 and numbers["false_alarm_rate"] == pytest.approx(0.3)
+    assert done.exit_code == bool(numbers["unmet"])
+    assert numbers["unmet"] and "+2 stops is required" in " ".join(numbers["unmet"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--normals", "nowhere"), "nowhere does not exist"),
+        (("--normals", "EMPTY"), "holds no images"),
+        (("--normals", "NORMALS", "--axes", "fog"), "there is no axis 'fog'"),
+        (("--normals", "NORMALS", "--images", "1"), "at least 2 images"),
+        (("--normals", "NORMALS", "--require", "exposure"), "--require takes axis=strength"),
+        (("--normals", "NORMALS", "--require", "exposure=9"), "exposure is measured up to 2 stops"),
+        (("--normals", "NORMALS", "--axes", "blur", "--require", "noise=2"), "required but not measured"),
+        (("--normals", "NORMALS", "--limit", "2", "--axes", "blur", "--images", "4"), "limit must lie between"),
+        (("--normals", "NORMALS", "--out", "FILE"), "is a file"),
+    ],
+)
+def test_bad_input_is_one_sentence(model, normals, tmp_path, arguments, words):
+    places = {"NORMALS": normals, "EMPTY": tmp_path, "FILE": normals / "00.png"}
+    done = run(model, *(places.get(argument, argument) for argument in arguments))
+    assert isinstance(done.exception, NfadError) and words in str(done.exception) and "\n" not in str(done.exception)
+
+
+def test_an_unreadable_image_is_told_of_and_the_rest_measured(model, normals, tmp_path):
+    shutil.copytree(normals, tmp_path / "normals")
+    (tmp_path / "normals" / "00.png").write_bytes(b"no image")
+    done = run(model, "--normals", tmp_path / "normals", "--axes", "blur", "--images", 14)
+    assert done.exit_code == 0 and "skipped" in done.output and "13 normals" in done.output
+
+
+def test_the_pages_python_runs(model, normals, tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "stress.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(model, "bottle.nfad")
+    (tmp_path / "fresh").mkdir()
+    for path in sorted(normals.iterdir())[:6]:
+        shutil.copy(path, "fresh")
+    exec(block, {})
+    assert Path("stress/report.html").is_file()
+
+
+def test_every_axis_and_its_unit_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "stress.md").read_text(encoding="utf-8")
+    for axis in AXES.values():
+        row = next(line for line in text.splitlines() if line.startswith("|") and f"`{axis.name}`" in line)
+        assert {"°": "degrees"}.get(axis.unit, axis.unit) in row and f"{max(axis.strengths):g}" in row
