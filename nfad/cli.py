@@ -13,7 +13,11 @@ from rich.table import Table
 
 from nfad.cli_benchmark import benchmark
 from nfad.cli_evaluate import evaluate, evaluation_table
+from nfad.cli_export import export
 from nfad.cli_options import Foreground, Json, Preset, Reference, Setting, Size, Teacher, Weights, config_from
+from nfad.cli_serve import serve
+from nfad.cli_stress import stress
+from nfad.cli_watch import watch
 from nfad.errors import NfadError
 from nfad.machine import keep_freed_memory
 from nfad.terminal import err, out, progress_bars, reporter
@@ -243,6 +247,10 @@ def demo(
 
 
 app.command()(evaluate)
+app.command()(stress)
+app.command()(export)
+app.command()(watch)
+app.command()(serve)
 app.command()(benchmark)
 
 

@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nfad.operator import ReadOut, discrepancy, read_out
+from nfad.operator import ReadOut, discrepancy
 from nfad.operator.gate import magnitude
-from nfad.reference.linear import Linear
+from nfad.operator.readout import Coefficients, coefficients, read_coefficients
+from nfad.reference.linear import Linear, compare_both
 from nfad.reference.nearest import Nearest
 from nfad.reference.student import Student
 from nfad.vision.prior import foreground_tokens
@@ -42,7 +43,7 @@ def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor
     Acquisition lifts a whole map, a defect only its place: the paper's spatial-incidence argument, applied to what
     the projection leaves over.
     """
-    return token_map - token_map.median(dim=1, keepdim=True).values
+    return token_map - token_map.sort(dim=1).values[:, (token_map.shape[1] - 1) // 2, None]  # median() has no export
 
 
 def on_foreground(
@@ -50,8 +51,9 @@ def on_foreground(
 ) -> Float[Tensor, "image token"]:
     """Only the part counts: background tokens take the median of the image's foreground."""
     part = foreground_tokens(prior)
-    median = token_map.masked_fill(~part, torch.nan).nanmedian(dim=1, keepdim=True).values
-    return torch.where(part, token_map, median)
+    ordered = token_map.masked_fill(~part, torch.inf).sort(dim=1).values
+    middle = (part.sum(dim=1, keepdim=True) - 1).clamp(min=0) // 2
+    return torch.where(part, token_map, ordered.gather(1, middle))
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,22 @@ class Scorer:
         own: Int[Tensor, " image"] | None = None,
         prior: Float[Tensor, "image token"] | None = None,
     ) -> ReadOut:
+        predicted = self.reference(images) if isinstance(self.reference, Student) else None
+        return self.read(tokens, predicted, own, prior)
+
+    def read(
+        self,
+        tokens: Tokens,
+        predicted: Tokens | None = None,
+        own: Int[Tensor, " image"] | None = None,
+        prior: Float[Tensor, "image token"] | None = None,
+    ) -> ReadOut:
+        """The same once a student has predicted the tokens; other references need only the tokens themselves."""
         operator = self.operator
-        expected = self.expect(tokens, images, own)
-        out = read_out(tokens, expected, operator.bases, operator.keep, self.tau, operator.families, self.gate_by)
-        if self.filtered is not None:
-            blocks = [
-                _filtered_discrepancy(reference, t, basis, own)
-                for reference, t, basis in zip(self.filtered, tokens, operator.bases, strict=True)
-            ]
-            out = dataclasses.replace(out, detection=torch.stack(blocks).mean(dim=0))
+        blocks, filtered = self._compare(tokens, predicted, own)
+        out = read_coefficients(blocks, operator.keep, self.tau, operator.families, self.gate_by)
+        if filtered is not None:
+            out = dataclasses.replace(out, detection=torch.stack(filtered).mean(dim=0))
         if self.localization == "detection":
             out = dataclasses.replace(out, localization=out.detection, gate=torch.ones_like(out.gate))
         if prior is not None:
@@ -89,6 +98,20 @@ class Scorer:
         if self.common_mode:
             out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in MAPS[1:]})
         return out
+
+    def _compare(
+        self, tokens: Tokens, predicted: Tokens | None, own: Tensor | None
+    ) -> tuple[list[Coefficients], list[Tensor] | None]:
+        """Every block's coefficients over the raw reference; with a filtered one also its map."""
+        bases, off = self.operator.bases, self.filtered or (None,) * len(tokens)
+        if predicted is None and isinstance(self.reference[0], Linear):
+            both = [compare_both(*each) for each in zip(self.reference, off, tokens, bases, strict=True)]
+            return [found for found, _ in both], None if self.filtered is None else [found for _, found in both]
+        expected = self.expect(tokens, None, own) if predicted is None else predicted
+        blocks = [coefficients(t, s, basis) for t, s, basis in zip(tokens, expected, bases, strict=True)]
+        if self.filtered is None:
+            return blocks, None
+        return blocks, [_filtered_discrepancy(*each, own) for each in zip(off, tokens, bases, strict=True)]
 
     def expect(self, tokens: Tokens, images: Tensor | None, own: Int[Tensor, " image"] | None = None) -> list[Tensor]:
         """What a normal image would have for these raw tokens."""
@@ -105,11 +128,9 @@ def residuals(
 
 
 def _filtered_discrepancy(
-    reference: Linear | Nearest, tokens: Tensor, basis: Tensor, own: Tensor | None
+    reference: Nearest, tokens: Tensor, basis: Tensor, own: Tensor | None
 ) -> Float[Tensor, "image token"]:
     """1 − cos of the tokens off V and what a reference fitted off V expects of them."""
-    if isinstance(reference, Linear):
-        return reference.compare(tokens, basis)
     filtered = tokens - (tokens @ basis) @ basis.T
     return discrepancy(filtered, reference(filtered, own))
 

@@ -48,6 +48,35 @@ def discrepancy(
     )
 
 
+@dataclass(frozen=True)
+class Coefficients:
+    """One block's unit tokens t and s, as far as any read-out needs them: ⟨t,s⟩, a = Vᵀt and b = Vᵀs."""
+
+    dot: Float[Tensor, "image token"]
+    teacher: Float[Tensor, "image token k"]
+    reference: Float[Tensor, "image token k"]
+
+
+def coefficients(
+    teacher: Float[Tensor, "image token channel"],
+    reference: Float[Tensor, "image token channel"],
+    basis: Float[Tensor, "channel k"],
+) -> Coefficients:
+    """From tokens of any length."""
+    scale_t = inverse_norm(teacher.square().sum(dim=-1))
+    scale_s = inverse_norm(reference.square().sum(dim=-1))
+    return Coefficients(
+        (teacher * reference).sum(dim=-1) * scale_t * scale_s,
+        (teacher @ basis) * scale_t[..., None],
+        (reference @ basis) * scale_s[..., None],
+    )
+
+
+def inverse_norm(square: Tensor) -> Tensor:
+    """What makes a vector of this squared length unit."""
+    return square.clamp(min=EPSILON**2).rsqrt()
+
+
 def read_out(
     teacher: Sequence[Float[Tensor, "image token _"]],
     reference: Sequence[Float[Tensor, "image token _"]],
@@ -62,52 +91,50 @@ def read_out(
     `families` names the columns' families (one sequence a block); `gate_by` is "participation" (the paper's) or
     "magnitude" (its supplement's alternative; tau must then be the normals' median of that).
     """
-    dots, inner, pairs = [], [], []
-    residual_energy: Tensor | float = 0.0
-    family_energy: dict[str, Tensor] = {}
-    nuisance_energy: Tensor | float = 0.0
-    for index, (t, s, basis) in enumerate(zip(teacher, reference, bases, strict=True)):
-        scale_t = t.square().sum(dim=-1).clamp(min=EPSILON**2).rsqrt()
-        scale_s = s.square().sum(dim=-1).clamp(min=EPSILON**2).rsqrt()
-        dot = (t * s).sum(dim=-1) * scale_t * scale_s
-        a = (t @ basis) * scale_t[..., None]
-        b = (s @ basis) * scale_s[..., None]
-        dots.append(dot)
-        inner.append((a, b))
-        pairs.append(((a * b).sum(dim=-1), a.square().sum(dim=-1), b.square().sum(dim=-1)))
+    blocks = [coefficients(t, s, basis) for t, s, basis in zip(teacher, reference, bases, strict=True)]
+    return read_coefficients(blocks, keep, tau, families, gate_by)
+
+
+def read_coefficients(
+    blocks: Sequence[Coefficients],
+    keep: Sequence[Bool[Tensor, " _"]],
+    tau: float | Tensor,
+    families: Sequence[Sequence[str]] | None = None,
+    gate_by: str = "participation",
+) -> ReadOut:
+    """The same for a reference that knows the coefficients without forming its tokens.
+
+    Columns are chosen by products with 0 and 1, never by indexing, so that the function can be exported as a graph.
+    """
+    names = list(dict.fromkeys(name for block in families or () for name in block))
+    sums, detected = [], []
+    residual_energy = nuisance_energy = family_energy = 0.0
+    for index, (block, kept) in enumerate(zip(blocks, keep, strict=True)):
+        dot, a, b = block.dot, block.teacher, block.reference
+        marks = torch.stack([torch.ones_like(kept), kept], dim=1).to(a.dtype)  # all of V, and V_g
+        (ab, ab_g), (aa, aa_g), (bb, bb_g) = ((x @ marks).unbind(dim=-1) for x in (a * b, a.square(), b.square()))
+        detected.append(1 - stable_cosine(dot - ab, 1 - aa, 1 - bb))
+        sums.append((dot, ab_g, aa_g, bb_g))
         column_energy = (a - b).square().sum(dim=1)  # (image, k)
         nuisance_energy = nuisance_energy + column_energy.sum(dim=-1)
         residual_energy = residual_energy + (2 - 2 * dot).sum(dim=1)
-        if families is not None:
-            for family in dict.fromkeys(families[index]):
-                chosen = torch.tensor([name == family for name in families[index]])
-                energy = column_energy[:, chosen].sum(dim=-1)
-                family_energy[family] = family_energy.get(family, 0.0) + energy
-    control = torch.stack([1 - dot for dot in dots]).mean(dim=0)
-    detection = torch.stack(
-        [1 - stable_cosine(dot - ab, 1 - aa, 1 - bb) for dot, (ab, aa, bb) in zip(dots, pairs, strict=True)]
-    ).mean(dim=0)
+        if names:
+            members = [[name == family for family in names] for name in families[index]]
+            members = torch.tensor(members, dtype=a.dtype, device=a.device).reshape(-1, len(names))
+            family_energy = family_energy + column_energy @ members
+    control = torch.stack([1 - dot for dot, *_ in sums]).mean(dim=0)
     spread = participation_ratio(control)
     strength = gate(magnitude(control) if gate_by == "magnitude" else spread, tau)
     weight = (2 * strength - strength.square())[:, None]
-    localized = []
-    for dot, (a, b), kept in zip(dots, inner, keep, strict=True):
-        a_g, b_g = a[..., kept], b[..., kept]
-        localized.append(
-            1
-            - stable_cosine(
-                dot - weight * (a_g * b_g).sum(dim=-1),
-                1 - weight * a_g.square().sum(dim=-1),
-                1 - weight * b_g.square().sum(dim=-1),
-            )
-        )
-    whole = torch.as_tensor(residual_energy).clamp(min=EPSILON)
+    localized = [1 - stable_cosine(dot - weight * ab, 1 - weight * aa, 1 - weight * bb) for dot, ab, aa, bb in sums]
+    whole = residual_energy.clamp(min=EPSILON)
+    shares = (family_energy / whole[:, None]).clamp(0, 1).unbind(dim=1) if names else ()
     return ReadOut(
         control=control,
-        detection=detection,
+        detection=torch.stack(detected).mean(dim=0),
         localization=torch.stack(localized).mean(dim=0),
         participation=spread,
         gate=strength,
         nuisance_fraction=(nuisance_energy / whole).clamp(0, 1),
-        nuisance_by_family={family: (energy / whole).clamp(0, 1) for family, energy in family_energy.items()},
+        nuisance_by_family=dict(zip(names, shares, strict=True)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -32,7 +33,7 @@ def _expansion(grid: int, size: int, sigma: float) -> Float[Tensor, "size grid"]
 
 def pixel_maps(tokens: Float[Tensor, "image token"], size: int, sigma: float) -> Float[Tensor, "image size size"]:
     """Token map → smoothed pixel map of the model's view."""
-    grid = round(tokens.shape[1] ** 0.5)
+    grid = math.isqrt(int(tokens.shape[1]))  # int(): the older ONNX exporter hands out shapes as tensors
     expand = _expansion(grid, size, float(sigma))
     return expand @ tokens.reshape(-1, grid, grid).to(expand.dtype) @ expand.T
 
@@ -40,4 +41,4 @@ def pixel_maps(tokens: Float[Tensor, "image token"], size: int, sigma: float) ->
 def image_score(maps: Float[Tensor, "image size size"], share: float = 0.01) -> Float[Tensor, " image"]:
     """Mean of the top share of pixels."""
     flat = maps.flatten(1)
-    return flat.topk(max(1, int(share * flat.shape[1])), dim=1).values.mean(dim=1)
+    return flat.topk(max(1, int(share * int(flat.shape[1]))), dim=1).values.mean(dim=1)

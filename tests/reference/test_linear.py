@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from references import operator as slow
 
 from nfad.operator import MomentFitter, discrepancy
-from nfad.reference.linear import Linear
+from nfad.operator.readout import coefficients
+from nfad.reference.linear import Linear, compare_both
 
 EPS = torch.finfo(torch.float32).eps  # a fitted reference is stored in float32
 seeds = st.integers(0, 2**31)
@@ -153,3 +154,20 @@ def test_comparing_in_closed_form_is_comparing_what_is_formed(seed, k):
     found = reference.compare(tokens, removed)
     tolerance = 1e3 * torch.finfo(torch.float32).eps
     torch.testing.assert_close(found, discrepancy(filtered, expected), atol=tolerance, rtol=tolerance)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 6), st.booleans())
+def test_both_comparisons_from_one_product_are_those_of_what_is_formed(seed, k, with_filtered):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(6, 9, 12, generator=generator) + 0.3
+    basis = torch.linalg.qr(torch.randn(12, 6, generator=generator)).Q[:, :k]
+    raw, filtered = Linear.fit(moments(tokens), 0.8), Linear.fit(moments(tokens), 0.8, basis)
+    found, other = compare_both(raw, filtered if with_filtered else None, tokens, basis)
+    wanted = coefficients(tokens, raw(tokens), basis)
+    tolerance = 1e3 * EPS
+    for name in ("dot", "teacher", "reference"):
+        torch.testing.assert_close(getattr(found, name), getattr(wanted, name), atol=tolerance, rtol=tolerance)
+    if with_filtered:
+        torch.testing.assert_close(other, filtered.compare(tokens, basis), atol=tolerance, rtol=tolerance)
+    else:
+        assert other is None

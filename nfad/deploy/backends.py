@@ -1,0 +1,61 @@
+"""The two programs that run a graph, behind one call: pixels in, outputs by name out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from nfad.errors import NfadError
+from nfad.machine import ready_for_openvino
+
+Session = Callable[[np.ndarray], dict[str, np.ndarray]]
+
+
+def open_session(backend: str, graph: Path, threads: int | None = None) -> Session:
+    """`backend` is "onnx" (onnxruntime) or "openvino"."""
+    threads = threads or _cores()
+    return _onnxruntime(graph, threads) if backend == "onnx" else _openvino(graph, threads)
+
+
+def _onnxruntime(graph: Path, threads: int) -> Session:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise _missing("onnxruntime", "onnx") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda pixels: dict(zip(names, session.run(names, {"pixels": pixels}), strict=True))
+
+
+def _openvino(graph: Path, threads: int) -> Session:
+    ready_for_openvino()
+    try:
+        import openvino
+    except ImportError:
+        raise _missing("openvino", "openvino") from None
+    # f32: the default on newer CPUs is bf16, whose three digits move scores across a threshold.
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+    compiled = openvino.Core().compile_model(graph, "CPU", settings)
+    names = [output.get_any_name() for output in compiled.outputs]
+    request = compiled.create_infer_request()
+
+    def run(pixels: np.ndarray) -> dict[str, np.ndarray]:
+        found = request.infer({"pixels": pixels}, share_inputs=True)
+        return {name: np.array(found[index]) for index, name in enumerate(names)}
+
+    return run
+
+
+def _cores() -> int:
+    """Those this process may use; in a container often fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _missing(module: str, extra: str) -> NfadError:
+    return NfadError(f"{module} is not installed, which runs this graph; run: pip install 'nfad[{extra}]'")

@@ -1,0 +1,146 @@
+"""A model file → a folder for a line PC: build the graph, compress it, prove it equal to torch, only then name it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+import nfad
+from nfad.deploy.folder import GRAPHS, new_folder, sha256, write_facts
+from nfad.deploy.graph import OUTPUTS, family_names
+from nfad.deploy.onnx_graph import Frame, build, halve_weights
+from nfad.deploy.parity import LIMITS, Parity, compare, images_for
+from nfad.deploy.runtime import Runtime
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.records import FAMILY_WORDS
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a graph is made; the defaults are exact and take images of any size."""
+
+    backend: str = "onnx"
+    precision: str = "fp32"
+    dynamic_batch: bool = False
+    frame: Frame | None = None  # height and width, if every image has the same
+    bits: int = 8  # a channel; a graph for 16 takes images of 8, too
+
+    def __post_init__(self) -> None:
+        _one_of("--to", self.backend, tuple(GRAPHS))
+        _one_of("--precision", self.precision, tuple(LIMITS))
+        if self.bits not in (8, 16):
+            raise NfadError(f"--bits must be 8 or 16; got {self.bits}")
+
+
+def export(
+    model: Path,
+    out: Path,
+    options: Options | None = None,
+    normals: Sequence[Path] = (),
+    weights: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], Parity]:
+    """Write `out`, or nothing if its verdicts are not torch's. Gives the facts of model.json, and the comparison.
+
+    `normals` are images of good parts: the comparison's, and int8's calibration (the fit's own serve best).
+    """
+    options = options or Options()
+    if options.precision == "int8" and not normals:
+        raise NfadError(
+            "int8 needs images to set its ranges on, and a model file holds none; name the folder of good parts it "
+            "was fitted on with --normals FOLDER"
+        )
+    detector = Detector.load(model, weights)
+    if progress:
+        progress("building the graph", 0, 1)
+    graph = build(detector, options.dynamic_batch, options.frame, options.bits)
+    if progress:
+        progress("building the graph", 1, 1)
+    return ship(graph, detector, model, out, options, normals, progress)
+
+
+def ship(
+    graph: onnx.ModelProto,
+    detector: Detector,
+    model: Path,
+    out: Path,
+    options: Options,
+    normals: Sequence[Path] = (),
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], Parity]:
+    """The rest once the graph is built: one graph can be shipped at several precisions."""
+    images, source = images_for(detector, normals, options.frame)
+    facts = facts_of(detector, model, options)
+    with new_folder(out) as folder:
+        _write(graph, folder, options, detector, normals)
+        write_facts(folder, facts)
+        parity = compare(detector, Runtime.load(folder), images, source, LIMITS[options.precision], progress)
+        if not parity.passed:
+            raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {parity}")
+        facts = write_facts(folder, facts | {"parity": parity.as_dict()})
+    return facts, parity
+
+
+def facts_of(detector: Detector, model: Path, options: Options) -> dict[str, Any]:
+    """All that a line PC needs to know beside the graph; a threshold is changed here, never in the graph."""
+    threshold, control_threshold = detector.held_out.at(detector.config.false_alarm_rate)
+    families = family_names(detector)
+    return {
+        "nfad": nfad.__version__,
+        "backend": options.backend,
+        "precision": options.precision,
+        "input": {
+            "name": "pixels", "layout": "n, height, width, RGB", "bits": options.bits, "frame": options.frame,
+            "batch": None if options.dynamic_batch else 1,
+        },
+        "outputs": list(OUTPUTS),
+        "families": list(families),
+        "words": {
+            "verdicts": {"false": "normal", "true": "anomalous"},
+            "families": {family: FAMILY_WORDS.get(family, family) for family in families},
+        },
+        "threshold": threshold,
+        "control_threshold": control_threshold,
+        "false_alarm_rate": detector.false_alarm_rate,
+        "held_out": dataclasses.asdict(detector.held_out),
+        "normals": {name: list(values) for name, values in detector.normals.items()},
+        "fitted_on": detector.fitted_on,
+        "config": detector.config.as_dict(),
+        "teacher": dataclasses.asdict(detector.teacher.identity),
+        "model": {"name": model.name, "sha256": sha256(model)},
+    }  # fmt: skip
+
+
+def _write(graph: onnx.ModelProto, folder: Path, options: Options, detector: Detector, normals: Sequence[Path]) -> None:
+    if options.backend == "onnx":
+        if options.precision == "fp16":
+            graph = halve_weights(graph)
+        if options.precision == "int8":
+            from nfad.deploy.quantise import quantised
+
+            graph = quantised(graph, detector, normals, options.bits)
+        onnx.save(graph, folder / "model.onnx")
+        return
+    try:
+        from nfad.deploy.openvino_graph import convert, ov
+    except ImportError:
+        raise NfadError("openvino is not installed; run: pip install 'nfad[openvino]'") from None
+    converted = convert(graph)
+    if options.precision == "int8":
+        from nfad.deploy.quantise import quantised
+
+        converted = quantised(converted, detector, normals, options.bits)
+    ov.save_model(converted, folder / "model.xml", compress_to_fp16=options.precision == "fp16")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise NfadError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")

@@ -1,0 +1,178 @@
+"""The detector as one ONNX model: pixels → views, written here; networks and read-outs, exported by torch."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, compose, helper, numpy_helper, parser
+from torch import Tensor, nn
+
+from nfad.deploy.graph import OUTPUTS, Networks, ReadOuts
+from nfad.detector import Detector
+
+OPSET = 18  # the first with an antialiased Resize
+Frame = tuple[int, int]
+
+# framing() in whole numbers, as nfad/vision/pixels.py has it; halves go to the even number.
+CENTRE = """
+  sides = Shape <start = 1, end = 3> (pixels)
+  shorter = ReduceMin (sides)
+  four = Constant <value_int = 4> ()
+  three = Constant <value_int = 3> ()
+  two = Constant <value_int = 2> ()
+  one = Constant <value_int = 1> ()
+  zero = Constant <value_int = 0> ()
+  size = Constant <value_int = {size}> ()
+  resize = Constant <value_int = {resize}> ()
+  limit = Mul (shorter, four)
+  long = Greater (sides, limit)
+  middle = Mul (shorter, three)
+  ends = Sub (sides, middle)
+  end = Div (ends, two)
+  spare = Where (long, end, zero)
+  stop = Sub (sides, spare)
+  rest = Sub (stop, spare)
+  scaled = Mul (rest, resize)
+  doubled = Mul (scaled, two)
+  numerator = Add (doubled, shorter)
+  denominator = Mul (shorter, two)
+  whole = Div (numerator, denominator)
+  back = Mul (whole, denominator)
+  tie = Equal (numerator, back)
+  parity = Mod (whole, two)
+  even = Sub (whole, parity)
+  rounded = Where (tie, even, whole)
+  target = Max (rounded, size)
+  border = Sub (target, size)
+  first = Div (border, two)
+  last = Add (first, size)
+  pixel_axes = Constant <value_ints = [1, 2]> ()
+  view_axes = Constant <value_ints = [2, 3]> ()
+  inner = Slice (pixels, spare, stop, pixel_axes)
+  planes = Transpose <perm = [0, 3, 1, 2]> (inner)
+  values = Cast <to = 1> (planes)
+  resized = Resize <{how}> (values, , , target)
+  cropped = Slice (resized, first, last, view_axes)
+"""
+STRETCHED = """
+  target = Constant <value_ints = [{size}, {size}]> ()
+  planes = Transpose <perm = [0, 3, 1, 2]> (pixels)
+  values = Cast <to = 1> (planes)
+  cropped = Resize <{how}> (values, , , target)
+"""
+# exclude_outside: weights beyond the border are left out and the rest sum to one, as torch and Pillow do it.
+HOW = (
+    'mode = "linear", antialias = 1, exclude_outside = 1, coordinate_transformation_mode = "half_pixel", axes = [2, 3]'
+)
+
+
+def build(
+    detector: Detector, dynamic_batch: bool = False, frame: Frame | None = None, bits: int = 8
+) -> onnx.ModelProto:
+    """One model from RGB pixels (n, h, w, 3) to OUTPUTS; a node's name begins with its part: networks/, read_outs/."""
+    networks, read_outs = Networks(detector).eval(), ReadOuts(detector).eval()
+    size = detector.config.size
+    views = torch.rand(2 if dynamic_batch else 1, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        found = networks(views)
+    first = exported(networks, (views,), ["views"], networks.names, dynamic_batch)
+    second = exported(read_outs, found, networks.names, OUTPUTS, dynamic_batch)
+    head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
+    parts = [
+        compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)
+        for name, model in (("pixels", head), ("networks", first), ("read_outs", second))
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        part.ir_version = whole.ir_version
+        shared = [(value.name, value.name) for value in part.graph.input]
+        whole = compose.merge_models(whole, part, shared, outputs=[*OUTPUTS] if part is parts[-1] else None)
+    whole.graph.name, whole.producer_name = "nfad", "nfad"
+    onnx.checker.check_model(whole)
+    return whole
+
+
+def exported(
+    module: nn.Module, inputs: tuple[Tensor, ...], names: Sequence[str], outputs: Sequence[str], dynamic_batch: bool
+) -> onnx.ModelProto:
+    """A torch module as ONNX, the batch as "n" or as it comes."""
+    batch = {0: torch.export.Dim("n")} if dynamic_batch else None
+    shapes = tuple(batch for _ in inputs)
+    if isinstance(module, ReadOuts):
+        shapes = (shapes,)  # its inputs are one starred argument
+    # The exporter warns and reports of its own insides.
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module.requires_grad_(False), inputs, input_names=[*names], output_names=[*outputs], dynamo=True,
+                opset_version=OPSET, dynamic_shapes=shapes if dynamic_batch else None, verbose=False,
+            )  # fmt: skip
+    finally:
+        logging.disable(disabled)
+    return _outputs_from_nodes(program.model_proto)
+
+
+def _outputs_from_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An output that is always the same (a gate that is always open) becomes a weight, which a merge would lose."""
+    outputs = {value.name for value in model.graph.output}
+    for tensor in model.graph.initializer:
+        if tensor.name in outputs:
+            name = tensor.name
+            tensor.name = f"{name}/constant"
+            model.graph.node.append(helper.make_node("Identity", [tensor.name], [name], f"{name}/identity"))
+    inner = [value for value in model.graph.value_info if value.name not in outputs]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(inner)
+    return model
+
+
+def pixels_to_views(
+    size: int, resize: int | None, dynamic_batch: bool, frame: Frame | None, bits: int
+) -> onnx.ModelProto:
+    """`to_view` as a graph: cut out, resize, crop, scale to [0, 1]."""
+    batch, (height, width) = "n" if dynamic_batch else 1, frame or ("h", "w")
+    steps = (STRETCHED if resize is None else CENTRE).format(size=size, resize=resize, how=HOW)
+    model = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
+        pixels (uint{bits}[{batch}, {height}, {width}, 3] pixels) => (float[{batch}, 3, {size}, {size}] views) {{
+        {steps}
+          top = Constant <value_float = {2.0**bits - 1}> ()
+          shape = Constant <value_ints = [0, 3, {size}, {size}]> ()
+          fractions = Div (cropped, top)
+          views = Reshape (fractions, shape)
+        }}"""
+    )
+    for node in model.graph.node:
+        node.name = node.output[0]  # a quantiser leaves alone what it is told by name
+    return model
+
+
+def halve_weights(model: onnx.ModelProto, smallest: int = 1024) -> onnx.ModelProto:
+    """The networks' weights stored in 16 bits and widened when the model is loaded; arithmetic stays in 32.
+
+    The read-outs keep theirs: they are small, and a basis rounded to three digits is no longer orthonormal.
+    """
+    halved = onnx.ModelProto()
+    halved.CopyFrom(model)
+    casts = []
+    for tensor in halved.graph.initializer:
+        large = tensor.data_type == TensorProto.FLOAT and np.prod(tensor.dims) >= smallest
+        if large and tensor.name.startswith("networks/"):
+            values = numpy_helper.to_array(tensor)
+            if np.abs(values).max() > np.finfo(np.float16).max:
+                continue
+            name = tensor.name
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}/half"))
+            casts.append(helper.make_node("Cast", [f"{name}/half"], [name], f"{name}/widen", to=TensorProto.FLOAT))
+    nodes = [*casts, *halved.graph.node]
+    del halved.graph.node[:]
+    halved.graph.node.extend(nodes)
+    return halved

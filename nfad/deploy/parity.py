@@ -1,0 +1,158 @@
+"""The gate of an export: the graph must say what torch says, on normals and on corrupted copies of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from nfad.data.render import render
+from nfad.deploy.runtime import Runtime
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.records import Prediction
+from nfad.vision.corruptions import suite
+from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.interventions import SETS, intervene
+
+NORMALS = 16  # images looked at, each also corrupted once and edited once
+MAPS = ("map", "detection_map", "control_map")
+
+
+TIE = 1e-3  # torch's score this near its threshold, relatively: rounding alone decides, and no verdict can flip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an export may differ by. Scores and maps are z-scores: 1 is the spread of a normal image's map.
+
+    Differences are relative to max(1, |torch's value|).
+    """
+
+    score: float  # largest difference of an image's score, with and without the filter
+    map: float  # largest difference of any pixel of any map, relative to that map's largest value
+    flips: float  # share of verdicts that may differ
+
+
+# fp32 differs by the order of sums alone. 16-bit weights move scores by a few hundredths; 8-bit arithmetic makes a
+# slightly different detector, which is refused where the difference shows.
+LIMITS = {
+    "fp32": Limits(score=1e-3, map=5e-3, flips=0.0),
+    "fp16": Limits(score=0.05, map=0.05, flips=0.02),
+    "int8": Limits(score=1.0, map=1.0, flips=0.05),
+}
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far a graph is from torch, and whether that is near enough."""
+
+    images: int
+    source: str  # what was looked at
+    score_drift: float  # largest
+    mean_score_drift: float
+    map_drift: float
+    verdicts: int  # two an image: with and without the filter
+    flips: int
+    ties: int  # verdicts too near the threshold to count
+    limits: Limits
+
+    @property
+    def passed(self) -> bool:
+        limits = self.limits
+        return (
+            self.score_drift <= limits.score
+            and self.map_drift <= limits.map
+            and self.flips <= limits.flips * self.verdicts
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"passed": self.passed}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.flips} of {self.verdicts} verdicts flipped ({self.limits.flips:.0%} allowed), scores differ by at "
+            f"most {self.score_drift:.2g} ({self.limits.score:g}), maps by {self.map_drift:.2g} ({self.limits.map:g}), "
+            f"on {self.images} images: {self.source}"
+        )
+
+
+def compare(
+    detector: Detector,
+    runtime: Runtime,
+    images: Sequence[np.ndarray],
+    source: str,
+    limits: Limits,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Parity:
+    """Judge every image both ways."""
+    drifts, maps, flips, ties = [], [0.0], 0, 0
+    for index, image in enumerate(images):
+        wanted, found = detector.predict(image), runtime.predict(image)
+        maps += [_map_drift(getattr(wanted, name), getattr(found, name)) for name in MAPS]
+        for torch_score, score, threshold in _scores(wanted, found):
+            drifts.append(abs(score - torch_score) / max(1, abs(torch_score)))
+            tie = abs(torch_score - threshold) <= TIE * max(1, abs(torch_score))
+            ties += tie
+            flips += not tie and (torch_score > threshold) != (score > threshold)
+        if progress:
+            progress("comparing with torch", index + 1, len(images))
+    drift = float(np.max(drifts)), float(np.mean(drifts))
+    return Parity(len(images), source, *drift, float(np.max(maps)), len(drifts), int(flips), int(ties), limits)
+
+
+def _scores(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, float, float]]:
+    yield wanted.score, found.score, wanted.threshold
+    yield wanted.control_score, found.control_score, wanted.control_threshold
+
+
+def _map_drift(wanted: np.ndarray, found: np.ndarray) -> float:
+    drift = float(np.abs(wanted - found).max() / max(1, np.abs(wanted).max()))
+    return drift if np.isfinite(drift) else float("inf")
+
+
+def images_for(
+    detector: Detector, normals: Sequence[Path], frame: tuple[int, int] | None = None
+) -> tuple[list[np.ndarray], str]:
+    """What the gate looks at and its name: a seeded choice of the normals, or rendered parts and noise without any."""
+    rng = np.random.default_rng(detector.config.seed)
+    if normals:
+        chosen = sorted(rng.choice(len(normals), min(NORMALS, len(normals)), replace=False).tolist())
+        plain, source = [_eight_bits(normals[index]) for index in chosen], f"{len(chosen)} normals"
+        if frame and any(image.shape[:2] != frame for image in plain):
+            raise NfadError(
+                f"the normals are not all {frame[0]}×{frame[1]} (height × width), the --frame asked for; "
+                "leave --frame out"
+            )
+    else:
+        height, width = frame or (240, 320)
+        rendered = [Image.fromarray(render(seed, "good", "same")[0]) for seed in range(4)]
+        plain = [np.asarray(image.resize((width, height))) for image in rendered]
+        plain += [rng.integers(0, 256, (height, width, 3), dtype=np.uint8) for _ in range(4)]
+        source = "4 rendered parts and 4 images of noise, for no normals were given"
+    return plain + list(_changed(detector, plain)), f"{source}, each also corrupted and edited"
+
+
+def _changed(detector: Detector, plain: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """A corrupted and an edited copy of each: every corruption and every intervention of the config has its turn."""
+    config = detector.config
+    edits = [edit for family in SETS[config.interventions].values() for edit in family.values()]
+    corruptions = suite(severities=(1, 3, 5))
+    generator = torch.Generator().manual_seed(config.seed)
+    for index, image in enumerate(plain):
+        yield corruptions[index * 5 % len(corruptions)](image, config.seed)  # 5: no name twice in a row
+        _, prior = detector.teacher.tokens_and_prior(to_view(image, config.size, config.resize)[0][None])
+        pixels = torch.from_numpy(image.copy()).permute(2, 0, 1)[None] / 255
+        edited = intervene(edits[index * 7 % len(edits)], pixels, prior.clone(), generator)
+        yield (edited[0] * 255).round().byte().permute(1, 2, 0).numpy()
+
+
+def _eight_bits(image: ImageLike) -> np.ndarray:
+    pixels = load_part(image)
+    return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)

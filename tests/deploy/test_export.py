@@ -1,0 +1,142 @@
+import dataclasses
+import hashlib
+import json
+from unittest import mock
+
+import numpy as np
+import pytest
+from deploy.conftest import nfad_export
+from parts import part
+
+from nfad import NfadError
+from nfad.deploy import Runtime
+from nfad.deploy.export import Options, export, ship
+from nfad.deploy.folder import new_folder
+from nfad.deploy.graph import OUTPUTS, family_names
+from nfad.deploy.onnx_graph import build
+from nfad.deploy.parity import LIMITS
+from nfad.deploy.quantise import quantised
+
+
+def test_what_is_not_arithmetic_travels_in_json(shipped):
+    facts = json.loads((shipped.folder / "model.json").read_text(encoding="utf-8"))
+    detector = shipped.detector
+    assert facts["threshold"] == detector.threshold and facts["outputs"] == list(OUTPUTS)
+    assert facts["held_out"]["detection"] == list(detector.held_out.detection)
+    assert facts["families"] == list(family_names(detector)) and facts["words"]["verdicts"]["true"] == "anomalous"
+    assert facts["config"] == json.loads(json.dumps(detector.config.as_dict()))
+    assert facts["teacher"]["sha256"] == detector.teacher.identity.sha256
+    for path, wanted in (
+        (shipped.model, facts["model"]["sha256"]),
+        (shipped.folder / "model.onnx", facts["files"]["model.onnx"]),
+    ):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == wanted
+    constants = {float(np.frombuffer(t.raw_data, np.float32)[0]) for t in shipped.graph.graph.initializer
+                 if t.data_type == 1 and t.raw_data}  # fmt: skip
+    assert np.float32(detector.threshold) not in constants  # never inside the graph
+
+
+def test_the_command_tells_machines_what_came_of_it(shipped):
+    said = json.loads(shipped.said)
+    assert said["folder"] == str(shipped.folder) and said["parity"]["passed"]
+    assert said["parity"]["flips"] == 0 and said["parity"]["images"] == 36  # 12 normals, three ways
+    assert said["parity"]["score_drift"] <= LIMITS["fp32"].score
+
+
+def test_other_precisions_are_smaller_and_near(shipped, other_folders):
+    whole = (shipped.folder / "model.onnx").stat().st_size
+    for (_, precision), (folder, parity) in other_folders.items():
+        assert parity.passed
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        assert size < (0.7 if precision == "fp16" else 1.3) * whole
+    drift = {key: parity.score_drift for key, (_, parity) in other_folders.items()}
+    assert drift["openvino", "fp32"] < drift["openvino", "fp16"]
+
+
+def test_a_graph_of_another_detector_is_not_shipped(shipped, tmp_path):
+    """The gate can fail: the same graph held against a detector whose map has another spread."""
+    spread = {name: (mean, 1.05 * spread) for name, (mean, spread) in shipped.detector.normal_maps.items()}
+    other = dataclasses.replace(shipped.detector, normal_maps=spread)
+    with pytest.raises(NfadError, match="does not agree with torch, so nothing was written"):
+        ship(shipped.graph, other, shipped.model, tmp_path / "out", Options(dynamic_batch=True), shipped.normals)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_normals_the_comparison_says_so(shipped, tmp_path):
+    options = Options(dynamic_batch=True)
+    _, parity = ship(shipped.graph, shipped.detector, shipped.model, tmp_path / "out", options)
+    assert parity.passed and "no normals were given" in parity.source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--to", "tensorrt"], "--to must be one of onnx, openvino"),
+        (["--precision", "fp8"], "--precision must be one of"),
+        (["--precision", "int8"], "--normals FOLDER"),
+        (["--frame", "1080"], "HEIGHTxWIDTH"),
+        (["--bits", "12"], "--bits must be 8 or 16"),
+        (["--normals", "nowhere"], "does not exist"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_leave_nothing(arguments, sentence, shipped, tmp_path):
+    with pytest.raises(NfadError, match=sentence):
+        nfad_export(shipped.model, "--out", tmp_path / "out", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_folder_is_kept(shipped):
+    with pytest.raises(NfadError, match="exists"):
+        nfad_export(shipped.model, "--out", shipped.folder)
+    with pytest.raises(NfadError, match="exists"), new_folder(shipped.folder):
+        raise AssertionError
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    with pytest.raises(RuntimeError), new_folder(tmp_path / "out") as folder:
+        (folder / "half").write_text("x")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+    with new_folder(tmp_path / "deep" / "out") as folder:
+        (folder / "whole").write_text("x")
+    assert (tmp_path / "deep" / "out" / "whole").read_text() == "x"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # NNCF warns of its own insides
+def test_eight_bits_are_the_networks_alone_and_the_gate_has_the_last_word(shipped, tmp_path):
+    graph = quantised(shipped.graph, shipped.detector, shipped.normals, 8)
+    names = [node.name for node in graph.graph.node if node.op_type == "QuantizeLinear"]
+    assert names and not any("read_outs/" in name or "pixels/" in name for name in names)
+    assert graph.ByteSize() < 0.5 * shipped.graph.ByteSize()
+    options = Options("onnx", "int8", dynamic_batch=True)
+    try:
+        _, parity = ship(shipped.graph, shipped.detector, shipped.model, tmp_path / "out", options, shipped.normals)
+    except NfadError as refused:  # an untrained network may well be too far off: then nothing is left behind
+        assert "does not agree with torch" in str(refused) and not list(tmp_path.iterdir())
+    else:
+        assert parity.passed and parity.limits == LIMITS["int8"] and (tmp_path / "out").is_dir()
+
+
+@pytest.mark.slow
+def test_a_fixed_frame_and_sixteen_bits(shipped, tmp_path):
+    options = Options(frame=(80, 100), bits=16)
+    graph = build(shipped.detector, frame=(80, 100), bits=16)
+    ship(graph, shipped.detector, shipped.model, tmp_path / "out", options)
+    runtime = Runtime.load(tmp_path / "out")
+    deep = np.random.default_rng(0).integers(0, 2**16, (80, 100, 3), dtype=np.uint16)
+    for image in (deep, (deep >> 8).astype(np.uint8)):
+        assert runtime.predict(image).score == pytest.approx(shipped.detector.predict(image).score, abs=1e-3)
+    with pytest.raises(NfadError, match="frames of 80×100"):
+        runtime.predict(part(1))
+    with pytest.raises(NfadError, match="not all 80×100"):
+        ship(graph, shipped.detector, shipped.model, tmp_path / "two", options, shipped.normals)
+
+
+def test_a_model_file_that_is_none_is_told(tmp_path):
+    with pytest.raises(NfadError, match="does not exist"):
+        export(tmp_path / "no.nfad", tmp_path / "out")
+    with mock.patch.dict("sys.modules", {"openvino": None}), pytest.raises(NfadError, match="nfad\\[openvino"):
+        from nfad.deploy.backends import open_session
+
+        open_session("openvino", tmp_path / "model.xml")

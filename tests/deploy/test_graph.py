@@ -1,0 +1,111 @@
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parts import part, parts, tiny
+from torch.nn import functional as F
+
+from nfad import Detector
+from nfad.deploy.graph import OUTPUTS, Graph, ViewGraph
+from nfad.deploy.onnx_graph import halve_weights, pixels_to_views
+from nfad.deploy.resizing import MatrixResizing, resized
+from nfad.vision.images import to_view
+
+VARIANTS = [
+    {"reference": "linear", "order": "filter-then-fit"},
+    {"reference": "linear", "order": "fit-then-filter", "gate": "magnitude", "localization": "global"},
+    {"reference": "nearest", "order": "filter-then-fit", "foreground": True},
+    {"reference": "student", "order": "fit-then-filter", "common_mode": False},
+    {"reference": "linear", "order": "filter-then-fit", "rank": {}},
+]
+
+
+def session(model):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def as_scores(detector, views):
+    wanted = detector.predict_tensor(views)
+    families = list(wanted.nuisance_by_family.values())
+    return (
+        wanted.score, wanted.control_score, wanted.maps["localization"], wanted.maps["detection"],
+        wanted.maps["control"], wanted.gate, wanted.participation, wanted.nuisance_fraction,
+        torch.stack(families, dim=1) if families else torch.zeros(len(views), 0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
+def test_the_modules_are_the_detector(variant):
+    detector = Detector.fit(parts(10), tiny(**variant))
+    pixels = torch.from_numpy(np.stack([part(seed, 64, defect=True) for seed in (40, 41)]))
+    views = pixels.permute(0, 3, 1, 2).float() / 255
+    for found in (ViewGraph(detector)(views), Graph(detector)(pixels)):
+        assert len(found) == len(OUTPUTS)
+        for ours, wanted in zip(found, as_scores(detector, views)):
+            torch.testing.assert_close(ours, wanted, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_older_exporter_takes_the_modules_too(tmp_path):
+    """Of a teacher with patches of 14, whose own antialiased resize that exporter does not know."""
+    changes = {"teacher": "vit_small_patch14_dinov2", "blocks": (0, 1), "prior_blocks": (2,)}
+    detector = Detector.fit(parts(8), tiny(**changes))
+    views = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    graph = ViewGraph(detector)
+    torch.onnx.export(
+        graph, (views,), tmp_path / "g.onnx", dynamo=False, opset_version=18, input_names=["views"],
+        output_names=list(OUTPUTS), dynamic_axes={"views": {0: "n"}},
+    )  # fmt: skip
+    run = onnxruntime.InferenceSession(tmp_path / "g.onnx", providers=["CPUExecutionProvider"])
+    for count in (1, 2):
+        for ours, wanted in zip(run.run(None, {"views": views[:count].numpy()}), graph(views[:count])):
+            np.testing.assert_allclose(ours, wanted.numpy(), atol=5e-3, rtol=5e-3)
+
+
+def test_every_output_is_there_in_order(shipped):
+    assert tuple(value.name for value in shipped.graph.graph.output) == OUTPUTS
+
+
+sides = st.integers(16, 400)
+
+
+@given(sides, sides, st.sampled_from([None, 32, 37, 50]), st.sampled_from([8, 16]), st.integers(0, 2**31))
+def test_views_are_those_of_to_view(height, width, resize, bits, seed):
+    """Any shape, long strips, and 16 bits: the graph finds the same rows and columns, and the same values."""
+    dtype = np.uint8 if bits == 8 else np.uint16
+    pixels = np.random.default_rng(seed).integers(0, 2**bits, (height, width, 3), dtype=dtype)
+    found = session(pixels_to_views(32, resize, False, None, bits)).run(None, {"pixels": pixels[None]})[0]
+    np.testing.assert_allclose(found[0], to_view(pixels, 32, resize)[0].numpy(), atol=1e-4)
+
+
+def test_halves_round_to_the_even_side_in_the_graph_too():
+    """1026 × 256/1024 is 256.5, and 1030 × 256/1024 is 257.5: one goes down, one up."""
+    for height in (1026, 1030):
+        pixels = np.random.default_rng(height).integers(0, 256, (height, 1024, 3), dtype=np.uint8)
+        found = session(pixels_to_views(32, 256, False, None, 8)).run(None, {"pixels": pixels[None]})[0]
+        np.testing.assert_allclose(found[0], to_view(pixels, 32, 256)[0].numpy(), atol=1e-4)
+
+
+@given(st.integers(8, 60), st.integers(4, 60), st.integers(4, 60), st.integers(0, 2**31))
+def test_resizing_by_matrices_is_antialiased_interpolation(side, height, width, seed):
+    images = torch.rand(2, 3, side, side + 5, generator=torch.Generator().manual_seed(seed))
+    wanted = F.interpolate(images, (height, width), mode="bilinear", antialias=True, align_corners=False)
+    torch.testing.assert_close(resized(images, height, width), wanted, atol=1e-5, rtol=1e-5)
+    with MatrixResizing():
+        again = F.interpolate(images, (height, width), mode="bilinear", antialias=True, align_corners=False)
+        plain = F.interpolate(images, (height, width), mode="bilinear")
+    torch.testing.assert_close(again, wanted, atol=1e-5, rtol=1e-5)
+    assert torch.equal(plain, F.interpolate(images, (height, width), mode="bilinear"))
+
+
+def test_halved_weights_are_the_networks_alone(shipped):
+    before = shipped.graph.SerializeToString()
+    halved = halve_weights(shipped.graph)
+    assert shipped.graph.SerializeToString() == before
+    assert halved.ByteSize() < 0.6 * shipped.graph.ByteSize()
+    names = [tensor.name for tensor in halved.graph.initializer if tensor.name.endswith("/half")]
+    assert names and all(name.startswith("networks/") for name in names)
