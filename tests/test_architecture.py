@@ -32,7 +32,12 @@ ALLOWED = {
         "inspection", "nuisance", "pictures", "records", "reference", "threshold", "tokens", "vision", "writing",
     },
     "hosts": {"detector", "errors", "evaluation", "operator", "scoring", "tokens", "vision", "writing"},
-    "deploy": {"data", "detector", "errors", "machine", "records", "reference", "scoring", "threshold", "vision"},
+    "deploy": {
+        "data", "detector", "errors", "machine", "records", "reference", "scoring", "threshold", "tokens", "vision",
+    },
+    "service": {
+        "deploy", "detector", "drift", "errors", "evaluation", "pictures", "records", "threshold", "vision", "writing",
+    },
     "anomalib": {"config", "deploy", "detector", "errors", "hosts", "operator", "tokens", "vision"},
     "stress": {
         "detector", "errors", "evaluation", "fitting", "inspection", "page", "page_card", "page_look", "pictures",

@@ -24,7 +24,7 @@ def _onnxruntime(graph: Path, threads: int) -> Session:
     try:
         import onnxruntime
     except ImportError:
-        raise _missing("onnxruntime", "onnx") from None
+        raise _missing("onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
@@ -38,7 +38,7 @@ def _openvino(graph: Path, threads: int) -> Session:
     try:
         import openvino
     except ImportError:
-        raise _missing("openvino", "openvino") from None
+        raise _missing("openvino") from None
     # f32: the default on newer CPUs is bf16, whose three digits move scores across a threshold.
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
@@ -57,5 +57,5 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _missing(module: str, extra: str) -> NfadError:
-    return NfadError(f"{module} is not installed, which runs this graph; run: pip install 'nfad[{extra}]'")
+def _missing(module: str) -> NfadError:
+    return NfadError(f"{module} is not installed, which runs this graph; run: pip install 'nfad[runtime]'")

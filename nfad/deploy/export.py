@@ -13,7 +13,7 @@ import onnx
 import nfad
 from nfad.deploy.folder import GRAPHS, new_folder, sha256, write_facts
 from nfad.deploy.graph import OUTPUTS, family_names
-from nfad.deploy.onnx_graph import Frame, build, halve_weights
+from nfad.deploy.onnx_graph import Frame, halve_weights, joined, networks_of
 from nfad.deploy.parity import LIMITS, Parity, compare, images_for
 from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
@@ -58,13 +58,19 @@ def export(
             "int8 needs images to set its ranges on, and a model file holds none; name the folder of good parts it "
             "was fitted on with --normals FOLDER"
         )
-    detector = Detector.load(model, weights)
+    detector = shipped = Detector.load(model, weights)
     if progress:
         progress("building the graph", 0, 1)
-    graph = build(detector, options.dynamic_batch, options.frame, options.bits)
+    networks = networks_of(detector, options.dynamic_batch)
+    if options.precision == "int8":
+        from nfad.deploy.quantise import fitted_anew, quantised
+
+        networks = quantised(networks, detector, normals)
+        shipped = fitted_anew(networks, detector, normals, progress)
+    graph = joined(networks, shipped, options.dynamic_batch, options.frame, options.bits)
     if progress:
         progress("building the graph", 1, 1)
-    return ship(graph, detector, model, out, options, normals, progress)
+    return ship(graph, shipped, model, out, options, normals, progress, beside=detector)
 
 
 def ship(
@@ -75,14 +81,16 @@ def ship(
     options: Options,
     normals: Sequence[Path] = (),
     progress: Progress | None = None,
+    beside: Detector | None = None,
 ) -> tuple[dict[str, Any], Parity]:
-    """The rest once the graph is built: one graph can be shipped at several precisions."""
+    """The rest once the graph of `detector` is built; it is compared with `beside`, or with the detector itself."""
     images, source = images_for(detector, normals, options.frame)
     facts = facts_of(detector, model, options)
     with new_folder(out) as folder:
-        _write(graph, folder, options, detector, normals)
+        _write(graph, folder, options)
         write_facts(folder, facts)
-        parity = compare(detector, Runtime.load(folder), images, source, LIMITS[options.precision], progress)
+        runtime, limits = Runtime.load(folder), LIMITS[options.precision]
+        parity = compare(beside or detector, runtime, images, source, limits, progress)
         if not parity.passed:
             raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {parity}")
         facts = write_facts(folder, facts | {"parity": parity.as_dict()})
@@ -119,26 +127,16 @@ def facts_of(detector: Detector, model: Path, options: Options) -> dict[str, Any
     }  # fmt: skip
 
 
-def _write(graph: onnx.ModelProto, folder: Path, options: Options, detector: Detector, normals: Sequence[Path]) -> None:
+def _write(graph: onnx.ModelProto, folder: Path, options: Options) -> None:
+    half = options.precision == "fp16"
     if options.backend == "onnx":
-        if options.precision == "fp16":
-            graph = halve_weights(graph)
-        if options.precision == "int8":
-            from nfad.deploy.quantise import quantised
-
-            graph = quantised(graph, detector, normals, options.bits)
-        onnx.save(graph, folder / "model.onnx")
+        onnx.save(halve_weights(graph) if half else graph, folder / "model.onnx")
         return
     try:
         from nfad.deploy.openvino_graph import convert, ov
     except ImportError:
-        raise NfadError("openvino is not installed; run: pip install 'nfad[openvino]'") from None
-    converted = convert(graph)
-    if options.precision == "int8":
-        from nfad.deploy.quantise import quantised
-
-        converted = quantised(converted, detector, normals, options.bits)
-    ov.save_model(converted, folder / "model.xml", compress_to_fp16=options.precision == "fp16")
+        raise NfadError("openvino is not installed; run: pip install 'nfad[runtime]'") from None
+    ov.save_model(convert(graph), folder / "model.xml", compress_to_fp16=half)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -26,6 +26,18 @@ def family_names(detector: Detector) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for block in detector.scorer.operator.families for name in block))
 
 
+def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
+    """What passes from the networks to the read-outs, by name, of one image."""
+    teacher, tokens = detector.teacher, detector.teacher.grid**2
+    blocks = {str(block): (tokens, channels) for block, channels in enumerate(teacher.channels)}
+    shapes: dict[str, tuple[int, ...]] = {f"tokens_{block}": shape for block, shape in blocks.items()}
+    if detector.config.foreground:
+        shapes["prior"] = (tokens,)
+    if isinstance(detector.scorer.reference, Student):
+        shapes |= {f"predicted_{block}": shape for block, shape in blocks.items()}
+    return shapes
+
+
 class Networks(nn.Module):
     """Views → teacher tokens a block, then the foreground prior and the student's tokens where they are used."""
 
@@ -38,15 +50,6 @@ class Networks(nn.Module):
         self.prior = detector.config.foreground
         # Once for real: an export runs on stand-ins without values, and could not compute the resizing weights.
         self(torch.zeros(1, 3, detector.config.size, detector.config.size))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        blocks = range(len(self.teacher.channels))
-        return (
-            *(f"tokens_{block}" for block in blocks),
-            *(["prior"] if self.prior else []),
-            *(f"predicted_{block}" for block in blocks if self.student is not None),
-        )
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
         with MatrixResizing():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, compose, helper, numpy_helper, parser
 from torch import Tensor, nn
 
-from nfad.deploy.graph import OUTPUTS, Networks, ReadOuts
+from nfad.deploy.graph import OUTPUTS, Networks, ReadOuts, token_shapes
 from nfad.detector import Detector
 
 OPSET = 18  # the first with an antialiased Resize
@@ -74,18 +74,27 @@ HOW = (
 def build(
     detector: Detector, dynamic_batch: bool = False, frame: Frame | None = None, bits: int = 8
 ) -> onnx.ModelProto:
-    """One model from RGB pixels (n, h, w, 3) to OUTPUTS; a node's name begins with its part: networks/, read_outs/."""
-    networks, read_outs = Networks(detector).eval(), ReadOuts(detector).eval()
-    size = detector.config.size
-    views = torch.rand(2 if dynamic_batch else 1, 3, size, size, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        found = networks(views)
-    first = exported(networks, (views,), ["views"], networks.names, dynamic_batch)
-    second = exported(read_outs, found, networks.names, OUTPUTS, dynamic_batch)
+    """One model from RGB pixels (n, h, w, 3) to OUTPUTS."""
+    return joined(networks_of(detector, dynamic_batch), detector, dynamic_batch, frame, bits)
+
+
+def networks_of(detector: Detector, dynamic_batch: bool = False) -> onnx.ModelProto:
+    """Views → tokens."""
+    views = _example((3, detector.config.size, detector.config.size), dynamic_batch)
+    return exported(Networks(detector).eval(), (views,), ["views"], token_shapes(detector), dynamic_batch)
+
+
+def joined(
+    networks: onnx.ModelProto, detector: Detector, dynamic_batch: bool, frame: Frame | None, bits: int
+) -> onnx.ModelProto:
+    """Pixels before the networks, read-outs after; a node's name begins with its part: networks/, read_outs/."""
+    shapes, size = token_shapes(detector), detector.config.size
+    tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())
+    after = exported(ReadOuts(detector).eval(), tokens, shapes, OUTPUTS, dynamic_batch)
     head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
     parts = [
         compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)
-        for name, model in (("pixels", head), ("networks", first), ("read_outs", second))
+        for name, model in (("pixels", head), ("networks", networks), ("read_outs", after))
     ]
     whole = parts[0]
     for part in parts[1:]:
@@ -97,8 +106,13 @@ def build(
     return whole
 
 
+def _example(shape: tuple[int, ...], dynamic_batch: bool) -> Tensor:
+    """What an export is traced with."""
+    return torch.rand(2 if dynamic_batch else 1, *shape, generator=torch.Generator().manual_seed(0))
+
+
 def exported(
-    module: nn.Module, inputs: tuple[Tensor, ...], names: Sequence[str], outputs: Sequence[str], dynamic_batch: bool
+    module: nn.Module, inputs: tuple[Tensor, ...], names: Iterable[str], outputs: Iterable[str], dynamic_batch: bool
 ) -> onnx.ModelProto:
     """A torch module as ONNX, the batch as "n" or as it comes."""
     batch = {0: torch.export.Dim("n")} if dynamic_batch else None

@@ -1,44 +1,82 @@
-"""8-bit arithmetic for the networks, with ranges set on normal images; pixels and read-outs keep 32 bits."""
+"""8-bit arithmetic for the networks, and everything after them fitted anew to the tokens that 8 bits give.
+
+A residual is what is left when the expected token is taken away, so 8-bit rounding, invisible in a token, is large in
+it: with read-outs fitted to 32-bit tokens every normal image stands out. A quantised teacher is another teacher;
+fitted as one, it has its own reference, nuisance subspace, map statistics and thresholds, whose stated rate holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import onnx
+import torch
+from torch import Tensor
 
+from nfad.deploy.graph import token_shapes
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.machine import ready_for_openvino
-from nfad.vision.images import load_part
+from nfad.reference.student import Student
+from nfad.tokens import Progress
+from nfad.vision.images import load_part, to_view
 from nfad.vision.teacher import VitTeacher
 
 CALIBRATION = 64  # images; ranges settle long before
 
 
-def quantised(graph: Any, detector: Detector, normals: Sequence[Path], bits: int) -> Any:
-    """An ONNX or OpenVINO model, quantised after training."""
+def quantised(networks: onnx.ModelProto, detector: Detector, normals: Sequence[Path]) -> onnx.ModelProto:
+    """Views → tokens in 8 bits, with ranges set on normal images."""
     ready_for_openvino()  # NNCF imports it
     try:
         import nncf
     except ImportError:
         raise NfadError("nncf is not installed, which int8 needs; run: pip install 'nfad[export]'") from None
-    order = np.random.default_rng(detector.config.seed).permutation(len(normals))[:CALIBRATION]
-    chosen = [normals[index] for index in order]
+    config = detector.config
+    order = np.random.default_rng(config.seed).permutation(len(normals))[:CALIBRATION]
+    views = [to_view(load_part(normals[index]), config.size, config.resize)[0][None].numpy() for index in order]
     nncf.set_log_level("ERROR")
     return nncf.quantize(
-        graph,
-        nncf.Dataset(chosen, lambda path: {"pixels": _pixels(path, bits)}),
-        subset_size=len(chosen),
+        networks,
+        nncf.Dataset(views, lambda view: {"views": view}),
+        subset_size=len(views),
         model_type=nncf.ModelType.TRANSFORMER if isinstance(detector.teacher, VitTeacher) else None,
-        # Differences of cosines live in the digits that 8 bits do not have.
-        ignored_scope=nncf.IgnoredScope(patterns=["^read_outs/.*", "^pixels/.*"], validate=False),
     )
 
 
-def _pixels(path: Path, bits: int) -> np.ndarray:
-    pixels = load_part(path)
-    if pixels.dtype == np.uint8:
-        return pixels[None] if bits == 8 else pixels[None].astype(np.uint16) * np.uint16(257)
-    return pixels[None] if bits == 16 else (pixels[None] >> 8).astype(np.uint8)
+class EightBitTeacher:
+    """The teacher whose tokens the exported graph will see."""
+
+    def __init__(self, networks: onnx.ModelProto, detector: Detector) -> None:
+        import onnxruntime
+
+        self._float, self._names = detector.teacher, list(token_shapes(detector))
+        self.identity, self.channels = detector.teacher.identity, detector.teacher.channels
+        self.grid = detector.teacher.grid
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(networks.SerializeToString(), options)
+
+    def tokens(self, images: Tensor) -> list[Tensor]:
+        return self._run(images)[: len(self.channels)]
+
+    def tokens_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        found = self._run(images)
+        tokens, rest = found[: len(self.channels)], found[len(self.channels) :]
+        # The prior is part of the graph only where verdicts use it; interventions need it in any case.
+        return tokens, rest[0] if rest else self._float.tokens_and_prior(images)[1]
+
+    def _run(self, images: Tensor) -> list[Tensor]:
+        each = [self._session.run(self._names, {"views": image[None].numpy()}) for image in images]
+        return [torch.from_numpy(np.concatenate(block)) for block in zip(*each, strict=True)]
+
+
+def fitted_anew(
+    networks: onnx.ModelProto, detector: Detector, normals: Sequence[Path], progress: Progress | None = None
+) -> Detector:
+    """The detector over 8-bit tokens; a student, which would have to be trained again, is taken as it is."""
+    if isinstance(detector.scorer.reference, Student):
+        return detector
+    return Detector.fit(normals, detector.config, teacher=EightBitTeacher(networks, detector), progress=progress)

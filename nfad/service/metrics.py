@@ -1,0 +1,27 @@
+"""Numbers for Prometheus, in a registry of their own."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+class Metrics:
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        given = {"registry": self._registry}
+        self.inspections = Counter("nfad_inspections", "Inspections kept.", ["model", "verdict"], **given)
+        self.refused = Counter("nfad_refused", "Requests and images refused, by HTTP status.", ["status"], **given)
+        self.seconds = Histogram(
+            "nfad_inspection_seconds", "From the whole upload to the answer.", ["model"], buckets=BUCKETS, **given
+        )
+        self.waiting = Gauge("nfad_queue_waiting", "Images waiting for a model.", ["model"], **given)
+        self.drift = Gauge("nfad_drift", "1 while drift is told of, else 0.", ["model"], **given)
+        self.free = Gauge("nfad_disk_free_bytes", "Free on the disk of the pictures.", **given)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,138 @@
+"""The models being served: each with its line, its rate, its drift, and what becomes of an image it has judged."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from nfad.errors import NfadError
+from nfad.service.drifting import REMEMBERED, Drift
+from nfad.service.judge import Judge
+from nfad.service.metrics import Metrics
+from nfad.service.queue import Judged, Queue
+from nfad.service.record import ANOMALOUS, NORMAL, Inspection, iso, new_id, time_of, view_of
+from nfad.service.refusal import Refused
+from nfad.service.shelf import Entry, Shelf, drawn
+from nfad.service.store import Store
+
+log = logging.getLogger("nfad.service")
+Load = Callable[[Path], Judge]
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+class Model:
+    """One model at work. `judge` is replaced as a whole when its rate is changed."""
+
+    def __init__(self, name: str, judge: Judge, store: Store, shelf: Shelf, metrics: Metrics, places: int) -> None:
+        self.name, self.sha256 = name, judge.sha256
+        self._store, self._shelf, self._metrics = store, shelf, metrics
+        rate = store.rate(name)
+        self.judge = judge if rate is None else judge.at_rate(rate)
+        self.drift = self._drift()
+        self.queue = Queue(name, lambda: self.judge, self.keep, places, judge.batch)
+        metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
+        metrics.drift.labels(name).set_function(lambda: float(self.drift.state().alarm))
+
+    def set_rate(self, rate: float) -> None:
+        """From the next image on, and after a restart."""
+        self.check_rate(rate)
+        judge = self.judge.at_rate(rate)
+        self._store.set_rate(self.name, rate)
+        self.judge = judge
+        self.drift = self._drift()
+
+    def check_rate(self, rate: float) -> None:
+        """Refuse a rate that the held-out normals cannot promise."""
+        held_out = self.judge.held_out
+        if rate < held_out.smallest_rate:
+            raise Refused(
+                422,
+                f"the {len(held_out.detection)} held-out normals of {self.name} support a false-alarm rate of "
+                f"{held_out.smallest_rate:.3g} at the least; got {rate:g}: accept a higher one or fit on more images",
+            )
+
+    def keep(self, judged: Sequence[Judged]) -> list[Inspection]:
+        """Pictures to the disk, then all rows in one transaction: what has a row has its pictures."""
+        inspections = [self._inspection(each) for each in judged]
+        self._shelf.put(
+            [
+                Entry(inspection.id, each.ticket.upload.path, inspection.suffix, drawn(each.photo, each.prediction))
+                for inspection, each in zip(inspections, judged, strict=True)
+            ]
+        )
+        try:
+            self._store.add(inspections)
+        except SQLAlchemyError as error:
+            log.error("inspections were not kept: %s", getattr(error, "orig", error))
+            for inspection in inspections:
+                self._shelf.remove(inspection.id)
+            raise Refused(503, "the database does not answer; send the image again", retry_after=5) from None
+        now = time.perf_counter()
+        for each, inspection in zip(judged, inspections, strict=True):
+            self.drift.update(inspection)
+            self._metrics.inspections.labels(self.name, inspection.verdict).inc()
+            self._metrics.seconds.labels(self.name).observe(now - each.ticket.since)
+        return inspections
+
+    def _drift(self) -> Drift:
+        return Drift(self.judge, self._store.latest(self.name, self.sha256, REMEMBERED))
+
+    def _inspection(self, judged: Judged) -> Inspection:
+        prediction, upload, id = judged.prediction, judged.ticket.upload, new_id()
+        height, width = judged.photo.shape[:2]
+        if prediction.geometry is not None:
+            height, width = prediction.geometry.height, prediction.geometry.width
+        return Inspection(
+            id=id,
+            time=iso(time_of(id)),
+            model=self.name,
+            model_sha256=self.sha256,
+            file_name=upload.file_name,
+            sha256=upload.sha256,
+            suffix=upload.suffix,
+            verdict=ANOMALOUS if prediction.is_anomalous else NORMAL,
+            score=prediction.score,
+            threshold=prediction.threshold,
+            false_alarm_rate=judged.judge.false_alarm_rate,
+            p_value=prediction.p_value,
+            control_verdict=ANOMALOUS if prediction.control_is_anomalous else NORMAL,
+            control_score=prediction.control_score,
+            control_threshold=prediction.control_threshold,
+            gate=prediction.gate,
+            participation=prediction.participation,
+            nuisance_fraction=prediction.nuisance_fraction,
+            sentence=prediction.explain(),
+            milliseconds=round(judged.milliseconds, 1),
+            width=width,
+            height=height,
+            scale=judged.judge.scale,
+            nuisance_by_family=dict(prediction.nuisance_by_family),
+            view=view_of(prediction),
+        )
+
+
+def load_models(
+    paths: Sequence[Path], load: Load, store: Store, shelf: Shelf, metrics: Metrics, places: int
+) -> dict[str, Model]:
+    """All of them by name, which is the file's without its suffix; nothing is served if one cannot be loaded."""
+    judges: dict[str, Judge] = {}
+    for path in paths:
+        name = path.stem
+        if not NAME.fullmatch(name):
+            raise NfadError(f"the name of {path} is hard to put in an address; rename it to letters, digits, . _ -")
+        if name in judges:
+            raise NfadError(f"two models are called {name}; a model is known by its file's name, so rename one")
+        judges[name] = load(path)
+    return {name: Model(name, judge, store, shelf, metrics, places) for name, judge in judges.items()}
+
+
+def thresholds(judge: Judge, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:
+    """Those of the usual rates that the held-out normals support, the smallest they do, and the one in use."""
+    held_out = judge.held_out
+    wanted = {held_out.smallest_rate, judge.false_alarm_rate, *(r for r in rates if r > held_out.smallest_rate)}
+    return {rate: held_out.at(rate)[0] for rate in sorted(wanted)}

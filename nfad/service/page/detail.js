@@ -1,0 +1,221 @@
+// One inspection with all that speaks for it, and the operator's own verdict.
+
+import * as api from "./api.js";
+import {
+  badge,
+  compared,
+  el,
+  familyTint,
+  familyWords,
+  icon,
+  moment,
+  number,
+  percent,
+  rateWords,
+  styled,
+  timeOf,
+  word,
+} from "./dom.js";
+import { viewer } from "./viewer.js";
+
+export const changed = ({ verdict, control }) => control.score !== null && control.verdict !== verdict;
+
+// { node, flip, mark(verdict) }; `told` hears of the inspection after each review.
+export function detail(station, inspection, { told = () => {}, level = "h2" } = {}) {
+  const under = level === "h1" ? "h2" : "h3";
+  const picture = viewer(inspection);
+  const opinion = review(station, inspection, told, under);
+  const title = el(level, { tabindex: -1, class: "file" }, el("bdi", {}, inspection.file_name || "without a name"));
+  const node = el(
+    "article",
+    { class: `detail ${inspection.verdict}`, "aria-label": `Inspection of ${inspection.file_name}` },
+    el(
+      "header",
+      {},
+      title,
+      el(
+        "p",
+        { class: "soft" },
+        timeOf(inspection.time),
+        ` · ${inspection.model} · ${number(inspection.milliseconds, 0)} ms`,
+      ),
+    ),
+    el(
+      "div",
+      { class: "body" },
+      picture.node,
+      el(
+        "div",
+        { class: "reading" },
+        verdict(inspection),
+        scores(inspection, under),
+        opinion.node,
+        deviation(inspection, under),
+        downloads(inspection),
+      ),
+    ),
+  );
+  return { node, title, flip: picture.flip, mark: opinion.mark };
+}
+
+function verdict(inspection) {
+  return el(
+    "div",
+    { class: `verdict ${inspection.verdict}` },
+    el("p", { class: "word" }, icon(inspection.verdict), word(inspection.verdict)),
+    el("p", {}, inspection.sentence),
+    changed(inspection) && el("p", { class: "turned" }, icon("turned"), "Verdict changed by the filter"),
+  );
+}
+
+function scores({ score, threshold, control, scale, p_value, false_alarm_rate }, heading) {
+  return el(
+    "section",
+    { "aria-label": "Score against threshold" },
+    el(heading, {}, "Score against threshold"),
+    el(
+      "div",
+      { class: "score" },
+      bar("With filter", score, threshold, scale),
+      bar("Without", control.score, control.threshold, scale),
+    ),
+    el(
+      "p",
+      { class: "soft" },
+      [odds(p_value), `Threshold for a false-alarm rate of ${rateWords(false_alarm_rate)}.`].join(" "),
+    ),
+  );
+}
+
+function bar(words, score, threshold, scale) {
+  const along = value => `${Math.min(100, Math.max(0, (100 * (value ?? 0)) / scale)).toFixed(1)}%`;
+  const over = score !== null && threshold !== null && score > threshold;
+  return [
+    el("span", {}, words),
+    el(
+      "span",
+      { class: over ? "track over" : "track", "aria-hidden": "true" },
+      styled(el("i"), { width: along(score) }),
+      threshold !== null && styled(el("u"), { left: along(threshold) }),
+    ),
+    el("span", { class: "figures" }, compared(score, threshold)),
+  ];
+}
+
+function odds(p) {
+  if (p === null) return "";
+  if (p >= 0.4) return `${percent(p)} of normal parts score at least this high.`; // "1 in 1" would say nothing
+  if (p > 0)
+    return `At most 1 in ${Number((1 / p).toPrecision(2)).toLocaleString("en")} normal parts scores this high.`;
+  return "No normal part is expected to score this high.";
+}
+
+function deviation({ nuisance, gate }, heading) {
+  const families = Object.entries(nuisance.by_family);
+  const known = families.length ? families : [["acquisition", nuisance.fraction]];
+  const shares = known.map(([family, share]) => [familyTint(family), share ?? 0, familyWords(family)]);
+  shares.push(["rest", Math.max(0, 1 - (nuisance.fraction ?? 0)), "not acquisition-like"]);
+  return el(
+    "section",
+    { "aria-label": "What the deviation looks like" },
+    el(heading, {}, "What the deviation looks like"),
+    el(
+      "div",
+      { class: "shares", "aria-hidden": "true" },
+      shares.filter(([, share]) => share > 0).map(([tint, share]) => styled(el("i", { class: tint }), { flex: share })),
+    ),
+    el(
+      "ul",
+      { class: "key" },
+      shares.map(([tint, share, words]) => el("li", {}, el("i", { class: tint }), `${percent(share)} ${words}`)),
+    ),
+    el("p", { class: "soft" }, `Gate ${number(gate)}, the filter’s strength in the map.`),
+  );
+}
+
+function review(station, inspection, told, heading) {
+  let said = inspection.review;
+  const note = el("textarea", { rows: 2, maxlength: 2000, placeholder: "e.g. dent at the rim" });
+  note.value = said?.note ?? "";
+  const state = el("p", { class: "soft state" });
+  const buttons = ["good", "bad", "unsure"].map(verdict =>
+    el(
+      "button",
+      { type: "button", class: verdict, "aria-keyshortcuts": verdict[0], onclick: () => choose(verdict) },
+      icon(verdict),
+      word(verdict),
+      el("kbd", { "aria-hidden": "true" }, verdict[0]),
+    ),
+  );
+  const save = el("button", { type: "button", onclick: () => put(said.verdict) }, "Save note");
+  const undo = el("button", { type: "button", class: "quiet", onclick: takeBack }, "Take back");
+
+  const show = () => {
+    buttons.forEach(button => button.setAttribute("aria-pressed", button.classList.contains(said?.verdict)));
+    undo.hidden = !said;
+    save.hidden = !said || note.value === said.note;
+    state.textContent = said ? `Reviewed ${moment(said.time)}.` : "Not reviewed yet.";
+  };
+  const heard = (answer, sentence) => {
+    said = answer.review;
+    show();
+    station.say(sentence);
+    told(answer);
+  };
+  const put = verdict =>
+    station.doing(async () => heard(await api.setReview(inspection.id, verdict, note.value), `Marked as ${verdict}.`));
+  function takeBack() {
+    return station.doing(async () => {
+      const answer = await api.takeBackReview(inspection.id);
+      note.value = "";
+      heard(answer, "Review taken back.");
+      buttons[0].focus(); // the button that was pressed is gone
+    });
+  }
+  const choose = verdict => (verdict === said?.verdict && note.value === said.note ? undefined : put(verdict));
+  note.addEventListener("input", show);
+  show();
+  const node = el(
+    "section",
+    { class: "opinion", "aria-label": "Your verdict" },
+    el(heading, {}, "Your verdict"),
+    el("div", { class: "choice", role: "group", "aria-label": "Your verdict" }, buttons),
+    el("label", { class: "field" }, "Note", note),
+    el("div", { class: "row" }, state, save, undo),
+  );
+  return { node, mark: choose };
+}
+
+const downloads = ({ images }) =>
+  images && el("p", {}, el("a", { href: images.original, download: "" }, "Download the original"));
+
+// A small picture of an inspection for lists.
+export function tile(inspection) {
+  return [
+    el(
+      "span",
+      { class: "thumb" },
+      inspection.images
+        ? el("img", { src: inspection.images.thumbnail, alt: "", loading: "lazy" })
+        : el("span", { class: "soft" }, "picture removed"),
+    ),
+    el(
+      "span",
+      { class: "told" },
+      el("bdi", { class: "name", title: inspection.file_name }, inspection.file_name || "without a name"),
+      el(
+        "span",
+        { class: "line" },
+        badge(inspection.verdict),
+        el("span", { class: "soft" }, compared(inspection.score, inspection.threshold)),
+      ),
+      el(
+        "span",
+        { class: "line" },
+        changed(inspection) && el("span", { class: "turned" }, icon("turned"), "changed"),
+        inspection.review && badge(inspection.review.verdict, `operator: ${inspection.review.verdict}`),
+      ),
+      el("span", { class: "soft" }, timeOf(inspection.time)),
+    ),
+  ];
+}

@@ -1,0 +1,183 @@
+// New photos: dropped, chosen, pasted or taken; sent a few at a time, each with a place in the list from the start.
+
+import * as api from "./api.js";
+import { camera } from "./camera.js";
+import { badge, byId, counted, el, icon, word } from "./dom.js";
+import { detail, tile } from "./detail.js";
+
+const AT_ONCE = 3; // so that the service finds several to judge together
+const LISTED = 60;
+const PATIENCE = 20; // refusals for a full queue before a photo is given up
+
+const pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
+
+export function inspectView(station) {
+  const list = byId("jobs");
+  const place = byId("inspect-detail");
+  let jobs = []; // the newest first
+  let open = null; // the job shown in full
+  let shown = null;
+  let working = 0;
+
+  function add(files) {
+    const images = [...files];
+    if (!images.length) return;
+    location.hash = "#/inspect";
+    const fresh = images.map(file => ({
+      file,
+      name: file.name,
+      model: station.model.name,
+      state: "waiting",
+      node: el("li"),
+    }));
+    fresh[0].first = true; // of these, the one to show when it is judged
+    jobs.unshift(...fresh);
+    list.prepend(...fresh.map(job => job.node));
+    fresh.forEach(render);
+    byId("inspect-list").hidden = false;
+    byId("inspect").classList.add("busy"); // the photos need the room
+    station.say(`${counted(images.length, "photo")} being inspected.`);
+    while (working < AT_ONCE && jobs.some(job => job.state === "waiting")) work();
+  }
+
+  async function work() {
+    working++;
+    for (let job; (job = jobs.find(each => each.state === "waiting"));) await judge(job);
+    working--;
+    station.refresh();
+  }
+
+  async function judge(job) {
+    job.state = "sending";
+    render(job);
+    try {
+      job.inspection = await patiently(job);
+      job.state = "done";
+      station.say(`${job.name}: ${job.inspection.sentence}`);
+    } catch (refusal) {
+      job.state = "failed";
+      job.sentence = refusal.message;
+      station.fail(refusal, job.name);
+    }
+    render(job);
+    if (job.first && job.state === "done") choose(job);
+    const old = jobs.filter(each => each.state === "done" && each !== open).slice(LISTED);
+    old.forEach(each => each.node.remove());
+    jobs = jobs.filter(each => !old.includes(each));
+  }
+
+  async function patiently(job) {
+    for (let turn = 1; ; turn++) {
+      try {
+        return await api.inspect(job.model, job.file, job.name);
+      } catch (refusal) {
+        // Only a refusal for want of room is sure to have left no record; anything else is for a person to repeat.
+        if (refusal.status !== 429 || turn === PATIENCE) throw refusal;
+        const seconds = refusal.retryAfter ?? 1;
+        job.sentence = `The queue is full; trying again in ${seconds} s.`;
+        render(job);
+        await pause(seconds);
+      }
+    }
+  }
+
+  function render(job) {
+    const again = () => {
+      job.state = "waiting";
+      job.sentence = "";
+      work();
+    };
+    if (job.state === "done") {
+      job.node.replaceChildren(
+        el(
+          "button",
+          {
+            type: "button",
+            class: "tile",
+            "aria-pressed": job === open,
+            "aria-label": `${job.name}: ${word(job.inspection.verdict)}`,
+            onclick: () => choose(job, true),
+          },
+          tile(job.inspection),
+        ),
+      );
+      return;
+    }
+    const failed = job.state === "failed";
+    job.node.replaceChildren(
+      el(
+        "div",
+        { class: failed ? "tile failed" : "tile" },
+        el("span", { class: "thumb" }, icon("pending")),
+        el(
+          "span",
+          { class: "told" },
+          el("bdi", { class: "name" }, job.name),
+          failed ? badge("unsure", "Not judged") : el("span", { class: "soft" }, job.sentence || "being judged …"),
+          failed && el("span", { class: "why" }, job.sentence),
+          failed && el("button", { type: "button", onclick: again }, "Try again"),
+        ),
+      ),
+    );
+  }
+
+  function choose(job, focus = false) {
+    const before = open;
+    open = job;
+    if (before) render(before);
+    render(job);
+    shown = detail(station, job.inspection, {
+      told: inspection => {
+        job.inspection = inspection;
+        render(job);
+      },
+    });
+    place.replaceChildren(shown.node);
+    if (focus) shown.title.focus();
+  }
+
+  function step(by) {
+    const judged = jobs.filter(job => job.state === "done");
+    const next = judged[judged.indexOf(open) + by];
+    if (open && next) choose(next, true);
+  }
+
+  const files = byId("files");
+  byId("choose").addEventListener("click", () => files.click());
+  files.addEventListener("change", () => {
+    add(files.files);
+    files.value = "";
+  });
+  document.addEventListener("paste", event => {
+    if (station.model && event.clipboardData?.files.length) add(event.clipboardData.files);
+  });
+  // Anywhere on the page: a photo dropped beside the field must not replace the page.
+  const over = on => document.documentElement.classList.toggle("dropping", on);
+  addEventListener("dragover", event => {
+    event.preventDefault();
+    over(true);
+  });
+  addEventListener("dragleave", event => {
+    if (!event.relatedTarget) over(false);
+  });
+  addEventListener("drop", event => {
+    event.preventDefault();
+    over(false);
+    if (station.model) add(event.dataTransfer.files);
+  });
+  const eye = camera(station, file => add([file]));
+
+  return {
+    name: "Inspect",
+    show() {},
+    leave: () => eye.close(),
+    keys: {
+      g: () => shown?.mark("good"),
+      b: () => shown?.mark("bad"),
+      u: () => shown?.mark("unsure"),
+      f: () => shown?.flip(),
+      ArrowLeft: () => step(-1),
+      ArrowRight: () => step(1),
+    },
+  };
+}

@@ -1,0 +1,148 @@
+// What the corrections say of the detector, and the rate that would have done better.
+
+import * as api from "./api.js";
+import { byId, counted, el, percent, rateWords, styled } from "./dom.js";
+
+export function reviewView(station) {
+  const place = byId("review-body");
+  async function show() {
+    const told = await api.review(station.model.name);
+    place.replaceChildren(...body(told, apply));
+  }
+  const apply = rate =>
+    station.doing(async () => {
+      const model = await api.setRate(station.model.name, rate);
+      station.replace(model);
+      await show();
+      byId("review-title").focus();
+      station.say(`Applied: a false-alarm rate of ${rateWords(rate)}, threshold ${model.threshold.toFixed(2)}.`, true);
+    });
+  return { name: "Review", show, keys: {} };
+}
+
+function body({ model, counts, table, precision, recall, suggestion, notes }, apply) {
+  const judged = counts.good + counts.bad;
+  return [
+    el(
+      "ul",
+      { class: "counts" },
+      figure(counts.inspections, "inspections", ""),
+      figure(counts.reviewed, "reviewed", `${counts.good} good, ${counts.bad} bad, ${counts.unsure} unsure`),
+    ),
+    el(
+      "div",
+      { class: "two" },
+      el(
+        "section",
+        { class: "card", "aria-labelledby": "measured" },
+        el("h2", { id: "measured" }, "Measured on reviewed parts"),
+        range("Precision", "of the rejected parts, how many are bad", precision),
+        range("Recall", "of the bad parts, how many were rejected", recall),
+        el(
+          "p",
+          { class: "soft" },
+          `Bands are 95% intervals from ${counted(judged, "part")}; more reviews narrow them.`,
+        ),
+      ),
+      el(
+        "section",
+        { class: "card", "aria-labelledby": "counted" },
+        el("h2", { id: "counted" }, "Verdicts against the operator’s"),
+        confusion(table),
+      ),
+    ),
+    el(
+      "section",
+      { class: "card", "aria-labelledby": "suggested" },
+      el("h2", { id: "suggested" }, "Suggested threshold"),
+      suggestion
+        ? [
+            el("p", { class: "answer" }, suggestion.sentence),
+            el(
+              "p",
+              {},
+              `Good parts rejected: ${suggestion.false_alarms.then} instead of ${suggestion.false_alarms.now}. ` +
+                `Bad parts accepted: ${suggestion.missed.then} instead of ${suggestion.missed.now}.`,
+            ),
+            el(
+              "p",
+              { class: "buttons" },
+              el(
+                "button",
+                { type: "button", class: "main", onclick: () => apply(suggestion.rate) },
+                `Apply ${rateWords(suggestion.rate)}`,
+              ),
+            ),
+          ]
+        : el("p", {}, "None for now."),
+    ),
+    notes.length
+      ? el(
+          "ul",
+          { class: "remarks" },
+          notes.map(note => el("li", {}, note)),
+        )
+      : null,
+    el(
+      "p",
+      { class: "buttons" },
+      el("a", { class: "button", href: "#/history?review=none" }, "Review further parts"),
+      judged
+        ? el("a", { class: "button", href: api.exportAddress(model), download: "" }, "Export reviewed photos (zip)")
+        : null,
+    ),
+  ].filter(Boolean);
+}
+
+const figure = (value, words, more) =>
+  el("li", {}, el("b", {}, value.toLocaleString("en")), ` ${words}`, more && el("small", {}, more));
+
+function range(name, words, { value, low, high }) {
+  const told =
+    value === null ? "nothing counted yet" : `${percent(value)}, 95% interval ${percent(low)} to ${percent(high)}`;
+  return el(
+    "div",
+    { class: "range" },
+    el("p", {}, el("b", {}, name), el("span", { class: "soft" }, ` ${words}`)),
+    el(
+      "div",
+      { class: "track", "aria-hidden": "true" },
+      value !== null && styled(el("i"), { left: `${100 * low}%`, width: `${100 * (high - low)}%` }),
+      value !== null && styled(el("u"), { left: `${100 * value}%` }),
+    ),
+    el("p", {}, told),
+  );
+}
+
+function confusion({ rejected_bad, rejected_good, accepted_bad, accepted_good }) {
+  const row = (words, ...cells) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, words),
+      cells.map(([count, kind]) =>
+        el("td", { class: `number ${kind}` }, count, el("small", {}, kind === "wrong" && count ? "wrong" : "")),
+      ),
+    );
+  return el(
+    "table",
+    {},
+    el("caption", { class: "unseen" }, "Verdicts against the operator’s"),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("td"),
+        ["is bad", "is good"].map(words => el("th", { scope: "col", class: "number" }, words)),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      row("Rejected", [rejected_bad, "right"], [rejected_good, "wrong"]),
+      row("Accepted", [accepted_bad, "wrong"], [accepted_good, "right"]),
+    ),
+  );
+}

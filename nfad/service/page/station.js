@@ -1,0 +1,197 @@
+// The page put together: who is logged in, which model, which view, what is said, and the keys.
+
+import * as api from "./api.js";
+import { byId, el, icon } from "./dom.js";
+import { driftView } from "./drift.js";
+import { historyView } from "./history.js";
+import { inspectView } from "./inspect.js";
+import { keyboard } from "./keys.js";
+import { reviewView } from "./review.js";
+import { thresholdView } from "./threshold.js";
+
+const POLL = 20; // seconds between two looks at the models, for the alarm
+const AGAIN = 5; // while it does not answer
+const SHOWN = 12; // seconds a message that needs no answer stays
+
+const station = {
+  models: [],
+  model: null,
+  say(sentence, visible = false) {
+    if (visible) note(sentence, "good", SHOWN);
+    else byId("said").textContent = sentence;
+  },
+  fail(error, about = "") {
+    if (error.status === 401) return void ask();
+    const again = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
+    const sentence = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+    note(`${about && `${about}: `}${sentence}${/[.!?…]$/.test(sentence) ? "" : "."}${again}`, "bad");
+  },
+  async doing(action) {
+    try {
+      await action();
+    } catch (error) {
+      if (error.name !== "AbortError") station.fail(error);
+    }
+  },
+  replace(model) {
+    station.models = station.models.map(each => (each.name === model.name ? model : each));
+    if (station.model.name === model.name) station.model = model;
+    alarm();
+  },
+  refresh: () => refresh().catch(() => {}), // the poll will tell
+};
+
+function note(sentence, kind, seconds = null) {
+  const place = byId("refusals");
+  const known = [...place.children].find(each => each.dataset.sentence === sentence);
+  known?.remove();
+  const close = el(
+    "button",
+    { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => node.remove() },
+    "×",
+  );
+  const node = el(
+    "div",
+    { class: `note ${kind}`, "data-sentence": sentence },
+    icon(kind),
+    el("p", {}, sentence),
+    close,
+  );
+  place.append(node);
+  [...place.children].slice(0, -4).forEach(old => old.remove());
+  if (seconds) setTimeout(() => node.remove(), 1000 * seconds);
+}
+
+const views = {
+  inspect: inspectView(station),
+  history: historyView(station),
+  threshold: thresholdView(station),
+  drift: driftView(station),
+  review: reviewView(station),
+};
+let open = null; // the view's key
+
+async function route() {
+  if (!byId("login").hidden || (location.hash && !location.hash.startsWith("#/"))) return; // e.g. the skip link
+  const [address, query] = location.hash.slice(2).split("?");
+  const [wanted, argument] = address.split("/");
+  const key = wanted in views ? wanted : "inspect";
+  const moved = open !== null && key !== open;
+  if (moved) {
+    views[open].leave?.();
+    byId("refusals").replaceChildren(); // they spoke of what one has left
+  }
+  open = key;
+  for (const name of Object.keys(views)) {
+    byId(name).hidden = name !== key;
+    const link = document.querySelector(`nav [href="#/${name}"]`);
+    if (name === key) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  byId("model-label").hidden = station.models.length < 2 || key === "history";
+  document.title = `${views[key].name} · NFAD`;
+  for (const [name, value] of new URLSearchParams(query)) {
+    const field = byId("filters").elements[name];
+    if (field?.type === "checkbox") field.checked = value === field.value;
+    else if (field) field.value = value;
+  }
+  await station.doing(() => {
+    const ready = views[key].show(argument);
+    // At once, not when it has loaded: by then somebody may be typing.
+    if (moved && !argument) byId(`${key}-title`).focus({ preventScroll: true });
+    return ready;
+  });
+}
+
+function alarm() {
+  const moved = station.models.filter(model => model.drift !== "steady");
+  const kind = moved.length ? "bad" : "good";
+  let words = moved.length ? "Drift" : "Steady";
+  if (station.models.length > 1 && moved.length)
+    words += `: ${moved.length > 1 ? `${moved.length} models` : moved[0].name}`;
+  const told = moved.map(model => `${model.name}, ${model.drift}`).join("; ");
+  const chip = byId("alarm");
+  chip.className = `chip ${kind}`;
+  chip.setAttribute("aria-label", moved.length ? `Drift alarm: ${told}` : "Drift: steady");
+  chip.replaceChildren(icon(kind), el("span", {}, words));
+}
+
+async function refresh() {
+  station.models = await api.models();
+  const name = station.model?.name ?? localStorage.getItem("model");
+  station.model = station.models.find(model => model.name === name) ?? station.models[0];
+  const select = byId("model");
+  if (select.options.length !== station.models.length)
+    select.replaceChildren(...station.models.map(model => el("option", { value: model.name }, model.name)));
+  select.value = station.model.name;
+  alarm();
+}
+
+// Silence is told once, and its end as well; the view is loaded again then, as it may have missed something.
+let silent = false;
+async function poll() {
+  if (byId("login").hidden) {
+    try {
+      await refresh();
+      if (silent) {
+        byId("refusals").replaceChildren();
+        station.say("The service answers again.", true);
+        await enter();
+      }
+      silent = false;
+    } catch (error) {
+      if (!silent || error.status === 401) station.fail(error);
+      silent = error.status !== 401;
+    }
+  }
+  setTimeout(poll, 1000 * (silent ? AGAIN : POLL));
+}
+
+function ask() {
+  byId("login").hidden = false;
+  for (const name of [...Object.keys(views), "views", "tools"]) byId(name).hidden = true;
+  document.title = "Log in · NFAD";
+  byId("token").focus();
+}
+
+async function enter() {
+  await refresh();
+  const { login_needed, version } = await api.me();
+  byId("logout").hidden = !login_needed;
+  byId("version").textContent = `NFAD ${version}`;
+  byId("login").hidden = true;
+  byId("views").hidden = byId("tools").hidden = false;
+  open = null;
+  await route();
+}
+
+byId("login-form").addEventListener("submit", event => {
+  event.preventDefault();
+  station.doing(async () => {
+    await api.login(byId("token").value);
+    byId("token").value = "";
+    byId("refusals").replaceChildren();
+    await enter();
+  });
+});
+byId("logout").addEventListener("click", () =>
+  station.doing(async () => {
+    await api.logout();
+    location.reload(); // so that nothing stays behind
+  }),
+);
+byId("model").addEventListener("change", event => {
+  station.model = station.models.find(model => model.name === event.target.value);
+  localStorage.setItem("model", station.model.name);
+  route();
+});
+addEventListener("hashchange", route);
+keyboard(station, () => views[open]);
+
+try {
+  await enter();
+} catch (error) {
+  station.fail(error);
+  silent = error.status !== 401;
+}
+setTimeout(poll, 1000 * (silent ? AGAIN : POLL));

@@ -1,0 +1,145 @@
+// The threshold by the false-alarm rate it stands for, with what it would have done before it is applied.
+
+import * as api from "./api.js";
+import { byId, counted, el, icon, latest, number, rateWords, styled } from "./dom.js";
+
+export function thresholdView(station) {
+  const [form, rates, panel, apply] = ["rate-form", "rates", "what-if", "rate-apply"].map(byId);
+  const turn = latest();
+  let chosen = null;
+
+  const isInUse = rate => rate === station.model.false_alarm_rate;
+
+  function offer() {
+    const { model } = station;
+    rates.replaceChildren(
+      ...model.rates.map(({ rate, threshold }) =>
+        el(
+          "label",
+          { class: "rate" },
+          el("input", { type: "radio", name: "rate", value: rate, checked: rate === chosen }),
+          el("span", {}, el("b", {}, rateWords(rate)), isInUse(rate) && el("span", { class: "tag" }, "in use")),
+          el("span", { class: "soft" }, `threshold ${number(threshold)}`),
+        ),
+      ),
+    );
+    byId("rate-least").textContent =
+      `${counted(model.held_out, "held-out normal")} of ${model.name} support ${rateWords(model.smallest_rate)} ` +
+      "at the least; a smaller rate needs a fit on more photos.";
+    apply.disabled = isInUse(chosen);
+  }
+
+  async function preview() {
+    const current = turn();
+    const told = await api.whatIf(station.model.name, chosen);
+    if (current()) panel.replaceChildren(...effect(told, isInUse(chosen)));
+  }
+
+  form.addEventListener("change", () => {
+    chosen = Number(new FormData(form).get("rate"));
+    apply.disabled = isInUse(chosen);
+    station.doing(preview);
+  });
+  form.addEventListener("submit", event => {
+    event.preventDefault();
+    station.doing(async () => {
+      const model = await api.setRate(station.model.name, chosen);
+      station.replace(model);
+      offer();
+      await preview();
+      rates.querySelector(":checked")?.focus();
+      station.say(`Applied: a false-alarm rate of ${rateWords(chosen)}, threshold ${number(model.threshold)}.`, true);
+    });
+  });
+
+  return {
+    name: "Threshold",
+    async show() {
+      chosen = station.model.false_alarm_rate;
+      offer();
+      await preview();
+    },
+    keys: {},
+  };
+}
+
+function effect(told, inUse) {
+  const { inspections, anomalous, newly_rejected, newly_accepted, reviewed } = told;
+  const head = el("h2", {}, inUse ? `At ${rateWords(told.rate)}, as it is` : `If it were ${rateWords(told.rate)}`);
+  if (!inspections)
+    return [head, el("p", {}, "This model has judged nothing yet, so there is nothing to compare with.")];
+  const move =
+    newly_rejected + newly_accepted
+      ? `${counted(newly_rejected, "accepted part")} would be rejected, ` +
+        `${counted(newly_accepted, "rejected part")} accepted.`
+      : "No past verdict would change.";
+  const { as_judged, at_rate } = anomalous;
+  const instead = at_rate === as_judged ? "as many as were" : `instead of ${as_judged.toLocaleString("en")}`;
+  return [
+    head,
+    el(
+      "p",
+      { class: "answer" },
+      `Of ${counted(inspections, "past inspection")}, ${at_rate.toLocaleString("en")} would be rejected, ` +
+        `${instead}. ${move}`,
+    ),
+    el(
+      "div",
+      { class: "bars", "aria-hidden": "true" },
+      strip("As judged", as_judged, inspections),
+      strip("At this rate", at_rate, inspections),
+    ),
+    el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Effect in numbers" },
+      el(
+        "table",
+        {},
+        el(
+          "caption",
+          {},
+          `Wrong verdicts among ${counted(reviewed.good + reviewed.bad, "part")} an operator has judged`,
+        ),
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            ["", "as judged", "at this rate"].map((words, at) =>
+              el(at ? "th" : "td", at ? { scope: "col", class: "number" } : {}, words),
+            ),
+          ),
+        ),
+        el(
+          "tbody",
+          {},
+          row(`Good parts rejected, of ${reviewed.good}`, told.false_alarms),
+          row(`Bad parts accepted, of ${reviewed.bad}`, told.missed),
+        ),
+      ),
+    ),
+  ];
+}
+
+const strip = (words, count, all) => [
+  el("span", {}, words),
+  el("span", { class: "track over" }, styled(el("i"), { width: `${(100 * count) / all}%` })),
+  el("span", { class: "figures" }, `${count} of ${all}`),
+];
+
+function row(words, { as_judged, at_rate }) {
+  const better = at_rate < as_judged ? "fewer" : at_rate > as_judged ? "more" : "";
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row" }, words),
+    el("td", { class: "number" }, as_judged),
+    el(
+      "td",
+      { class: "number" },
+      better && el("span", { class: `change ${better}` }, icon(better === "fewer" ? "good" : "bad"), better),
+      ` ${at_rate}`,
+    ),
+  );
+}

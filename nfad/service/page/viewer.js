@@ -1,0 +1,132 @@
+// The photo under its map, and a slider that takes the filter away and puts it back.
+
+import { el, icon, styled, svg } from "./dom.js";
+import { between, levels, outline, paint, paintScale } from "./heat.js";
+
+const MOVE = 350; // milliseconds from one end of the slider to the other
+const percentOf = (count, all) => `${Number(((100 * count) / all).toPrecision(2))}%`;
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+export function viewer(inspection) {
+  const { images, view, scale } = inspection;
+  if (!images) {
+    return {
+      node: el(
+        "div",
+        { class: "gone card" },
+        icon("pending"),
+        el("p", {}, "The pictures of this inspection were removed to keep the disk free; its record remains."),
+      ),
+      flip() {},
+    };
+  }
+  const canvas = el("canvas", { class: "heat", "aria-hidden": "true" });
+  const path = svg("path");
+  const drawing = svg("svg", { class: "outline", preserveAspectRatio: "none", "aria-hidden": "true" }, path);
+  const box = styled(el("div", { class: "view" }, canvas, drawing), {
+    left: `${100 * view.left}%`,
+    top: `${100 * view.top}%`,
+    width: `${100 * view.width}%`,
+    height: `${100 * view.height}%`,
+  });
+  const photo = el("img", { src: images.photo, alt: `Photo ${inspection.file_name}`, class: "photo" });
+  const stage = styled(el("div", { class: "stage" }, photo, box), { "--ratio": inspection.width / inspection.height });
+
+  const slider = el("input", {
+    type: "range",
+    min: 0,
+    max: 100,
+    value: 100,
+    "aria-label": "Strength of the filter in the map",
+  });
+  const opacity = el("input", { type: "range", min: 0, max: 100, value: 100, "aria-label": "Opacity of the map" });
+  const without = el("button", { type: "button", class: "end" }, "Without filter");
+  const filtered = el("button", { type: "button", class: "end" }, "With filter");
+  const told = el("p", { class: "soft found" }, "Loading the map …");
+
+  let maps = null;
+  const draw = () => {
+    const share = slider.value / 100;
+    without.setAttribute("aria-pressed", share === 0);
+    filtered.setAttribute("aria-pressed", share === 1);
+    slider.setAttribute(
+      "aria-valuetext",
+      share === 1 ? "with filter" : share === 0 ? "without filter" : `${slider.value}% of the filter`,
+    );
+    if (!maps) return;
+    const shown = between(maps.control, maps.filtered, share);
+    paint(canvas, shown);
+    // Of two thresholds the one between: at either end it is the read-out's own.
+    const ends = [inspection.control.threshold ?? inspection.threshold, inspection.threshold];
+    const line = ends[0] + share * (ends[1] - ends[0]);
+    path.setAttribute("d", outline(shown, (line / scale) * 255));
+    drawing.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
+    const above = shown.values.reduce((count, value) => count + (value > (line / scale) * 255), 0);
+    const where = share === 1 ? "with the filter" : share === 0 ? "without the filter" : "in between";
+    told.textContent = above
+      ? `${percentOf(above, shown.values.length)} of the view lies above the threshold ${where} (outlined).`
+      : `Nothing in the view lies above the threshold ${where}.`;
+  };
+
+  let frame = 0;
+  const slide = target => {
+    cancelAnimationFrame(frame);
+    const from = Number(slider.value);
+    const start = performance.now();
+    const step = now => {
+      const done = still.matches ? 1 : Math.min(1, (now - start) / MOVE);
+      slider.value = from + (target - from) * done;
+      draw();
+      if (done < 1) frame = requestAnimationFrame(step);
+    };
+    step(start);
+  };
+  slider.addEventListener("input", () => {
+    cancelAnimationFrame(frame);
+    draw();
+  });
+  opacity.addEventListener("input", () => {
+    styled(stage, { "--heat": opacity.value / 100 });
+    opacity.setAttribute("aria-valuetext", `${opacity.value}%`);
+  });
+  without.addEventListener("click", () => slide(0));
+  filtered.addEventListener("click", () => slide(100));
+  draw();
+
+  Promise.all([levels(images.control_map), levels(images.map)]).then(
+    ([control, map]) => {
+      maps = { control, filtered: map };
+      draw();
+    },
+    refusal => {
+      told.textContent = `The map cannot be shown: ${refusal.message}`;
+    },
+  );
+
+  const ramp = el("canvas", { class: "ramp", "aria-hidden": "true" });
+  paintScale(ramp);
+  const node = el(
+    "figure",
+    { class: "viewer" },
+    stage,
+    el(
+      "figcaption",
+      {},
+      el("div", { class: "slider", role: "group", "aria-label": "Filter" }, without, slider, filtered),
+      el(
+        "div",
+        { class: "under" },
+        told,
+        el("label", { class: "fade" }, "Photo", opacity, "Map"),
+        el(
+          "span",
+          { class: "scale", role: "img", "aria-label": `Colour scale: z-scores from 0 to ${scale.toFixed(1)}` },
+          "0",
+          ramp,
+          `${scale.toFixed(1)} z`,
+        ),
+      ),
+    ),
+  );
+  return { node, flip: () => slide(slider.value >= 50 ? 0 : 100) };
+}

@@ -1,0 +1,116 @@
+"""What the operator's corrections say: how often verdicts are right, and which rate would do better."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nfad.evaluation.intervals import Interval, rate_interval
+from nfad.service.judge import Judge
+from nfad.service.record import Inspection, time_of
+from nfad.service.shelf import Shelf
+from nfad.service.store import Filters, Store
+
+NEEDED = 5  # reviews of either kind before a rate is suggested
+CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A false-alarm rate at which fewer of the reviewed inspections would be judged wrongly than at the one in use."""
+
+    rate: float
+    threshold: float
+    false_alarms: tuple[int, int]  # now, then
+    missed: tuple[int, int]
+
+    @property
+    def sentence(self) -> str:
+        now, then = (self.false_alarms[i] + self.missed[i] for i in (0, 1))
+        return (
+            f"At a false-alarm rate of {self.rate:.1%} (threshold {self.threshold:.2f}) {then} reviewed "
+            f"image{'' if then == 1 else 's'} would be judged wrongly instead of {now}."
+        )
+
+
+def precision_and_recall(counts: dict[str, int]) -> tuple[Interval, Interval]:
+    """Of what was rejected, how much is bad; of what is bad, how much was rejected: among reviewed inspections."""
+    caught = counts["bad"] - counts["missed"]
+    return rate_interval(caught, caught + counts["false_alarms"]), rate_interval(caught, counts["bad"])
+
+
+def suggest(judge: Judge, good: list[float], bad: list[float]) -> Suggestion | None:
+    """The supported rate with the fewest wrong verdicts on reviewed scores; None if that is no improvement.
+
+    Every held-out score is a threshold with a rate of its own. Of equals, the one nearest to the rate in use.
+    """
+    held_out = np.sort(np.asarray(judge.held_out.detection))
+    count = len(held_out)
+    rates = (count - np.arange(count)) / (count + 1)  # of the k-th smallest as a threshold
+    rates, lines = np.append(rates, judge.false_alarm_rate), np.append(held_out, judge.threshold)
+    false_alarms = len(good) - np.searchsorted(np.sort(good), lines, side="right")
+    missed = np.searchsorted(np.sort(bad), lines, side="right")
+    wrong = false_alarms + missed
+    best = np.lexsort((np.abs(np.log(rates / judge.false_alarm_rate)), wrong))[0]
+    if wrong[best] == wrong[-1]:
+        return None
+    return Suggestion(
+        rate=float(rates[best]),
+        threshold=float(lines[best]),
+        false_alarms=(int(false_alarms[-1]), int(false_alarms[best])),
+        missed=(int(missed[-1]), int(missed[best])),
+    )
+
+
+def export(store: Store, shelf: Shelf, model: str) -> Iterator[bytes]:
+    """A zip, piece by piece, of the originals under `good` and `bad`, as `nfad evaluate folder` reads them."""
+    pipe = _Pipe()
+    lines: list[bytes] = []
+    with zipfile.ZipFile(pipe, "w") as archive:
+        for verdict in ("good", "bad"):
+            for inspection in store.every(Filters(model=model, review=verdict)):
+                original = shelf.path(inspection.id, f"original{inspection.suffix}")
+                if original is None:  # removed by retention
+                    continue
+                name = f"{verdict}/{inspection.id}{inspection.suffix}"
+                lines.append(json.dumps({"image": name} | asdict(inspection)).encode() + b"\n")
+                with archive.open(_entry(f"{model}/{name}", inspection), "w", force_zip64=True) as entry:
+                    for chunk in _chunks(original):
+                        entry.write(chunk)
+                        yield pipe.take()
+        archive.writestr(f"{model}/inspections.jsonl", b"".join(lines))
+    yield pipe.take()
+
+
+def _entry(name: str, inspection: Inspection) -> zipfile.ZipInfo:
+    moment = time_of(inspection.id)
+    return zipfile.ZipInfo(name, (max(moment.year, 1980), *moment.timetuple()[1:6]))
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+class _Pipe:
+    """Where a zip is written to that is sent while it is made."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)

@@ -1,0 +1,69 @@
+"""What the person who starts the service decides, checked before a model is loaded."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfad.errors import NfadError
+
+TOKEN_LENGTH = 16  # characters; shorter ones can be guessed
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Keep:
+    """For how many inspections, or days, pictures are kept. Their records always are."""
+
+    count: int | None = None
+    days: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Keep:
+        found = re.fullmatch(r"([1-9][0-9]{0,8})(d?)", text)
+        if not found:
+            raise NfadError(f"--keep takes a number of inspections such as 50000, or of days such as 30d; got {text!r}")
+        number = int(found[1])
+        return cls(days=number) if found[2] else cls(count=number)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Bytes and seconds throughout."""
+
+    data: Path
+    db: str | None = None  # None: SQLite in `data`
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    keep: Keep | None = None  # None: everything
+    places: int = 32  # images that may wait for a model
+    upload_limit: int = 64 * MEGABYTE
+    least_free: int = 500 * MEGABYTE  # of the disk, never used
+    upload_seconds: float = 60.0
+    uploads_at_once: int = 64
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not re.fullmatch(rf"[!-~]{{{TOKEN_LENGTH},}}", self.token):
+            raise NfadError(f"a token needs at least {TOKEN_LENGTH} ASCII characters and no blanks; choose another")
+        if self.token is None and not is_local(self.host):
+            raise NfadError(
+                f"{self.host} can be reached from other machines, so a token is needed; pass --token or set NFAD_TOKEN"
+            )
+        for name in ("places", "upload_limit", "uploads_at_once"):
+            if getattr(self, name) < 1:
+                raise NfadError(f"{name} must be at least 1; got {getattr(self, name)}")
+
+    @property
+    def database(self) -> str:
+        return self.db or f"sqlite:///{(self.data / 'inspections.db').resolve()}"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can connect."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

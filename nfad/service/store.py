@@ -1,0 +1,232 @@
+"""Every inspection in one table, in SQLite or PostgreSQL; what `add` has returned from survives a pulled plug.
+
+A writing transaction begins with its write, never with a read: SQLite then waits for its turn instead of failing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from alembic.util import CommandError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from nfad.errors import NfadError
+from nfad.service.record import ANOMALOUS, NORMAL, Inspection, first_id
+from nfad.service.tables import FACTS, INSPECTIONS, RATES
+from nfad.writing import finite
+
+ROWS = INSPECTIONS.c
+CHUNK = 500  # rows read at once where there may be millions
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which inspections; None is no condition."""
+
+    model: str | None = None
+    verdict: str | None = None
+    changed: bool | None = None
+    review: str | None = None  # good, bad, unsure, none, any
+    since: datetime | None = None
+    until: datetime | None = None
+    search: str | None = None
+    before: str | None = None
+
+    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+        for name in ("model", "verdict"):
+            if (value := getattr(self, name)) is not None:
+                yield ROWS[name] == value
+        if self.changed is not None:
+            yield (ROWS.verdict != ROWS.control_verdict) == self.changed
+        if self.review in ("none", "any"):
+            yield ROWS.review_verdict.is_(None) if self.review == "none" else ROWS.review_verdict.is_not(None)
+        elif self.review is not None:
+            yield ROWS.review_verdict == self.review
+        if self.since is not None:
+            yield ROWS.id >= _id_at(self.since)
+        if self.until is not None:
+            yield ROWS.id < _id_at(self.until)
+        if self.search:
+            yield ROWS.file_name.icontains(self.search, autoescape=True)
+        if self.before is not None:
+            yield ROWS.id < self.before
+
+
+class Store:
+    """For any number of threads. Tables are made or brought up to date on opening."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._engine = _engine(url)
+            _migrate(self._engine)
+            self.identity = self._identity()
+        except (SQLAlchemyError, CommandError, ArgumentError) as error:
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise NfadError(f"the database cannot be used ({reason}); check --db and permissions") from None
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def ping(self) -> None:
+        with self._engine.connect() as connection:
+            connection.execute(sa.select(1))
+
+    def add(self, inspections: Sequence[Inspection]) -> None:
+        """All of them or none; they are kept when this returns."""
+        if not inspections:
+            return
+        with self._engine.begin() as connection:
+            connection.execute(INSPECTIONS.insert(), [finite(asdict(each)) for each in inspections])
+
+    def get(self, id: str) -> Inspection | None:
+        found = self._read(sa.select(INSPECTIONS).where(ROWS.id == id))
+        return found[0] if found else None
+
+    def find(self, filters: Filters, limit: int) -> list[Inspection]:
+        """The newest first."""
+        chosen = sa.select(INSPECTIONS).where(*filters.conditions()).order_by(ROWS.id.desc()).limit(limit)
+        return self._read(chosen)
+
+    def every(self, filters: Filters) -> Iterator[Inspection]:
+        """The same without a limit, in memory that does not grow."""
+        page = self.find(filters, CHUNK)
+        while page:
+            yield from page
+            page = self.find(Filters(**asdict(filters) | {"before": page[-1].id}), CHUNK)
+
+    def review(self, id: str, verdict: str | None, note: str | None, time: str | None) -> Inspection | None:
+        """Set or (None) take back what the operator said; None if there is no such inspection."""
+        values = {"review_verdict": verdict, "review_note": note, "review_time": time}
+        with self._engine.begin() as connection:
+            connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
+        return self.get(id)
+
+    def rate(self, model: str) -> float | None:
+        """The false-alarm rate a model was set to, if it was."""
+        with self._engine.connect() as connection:
+            return connection.scalar(sa.select(RATES.c.rate).where(RATES.c.model == model))
+
+    def set_rate(self, model: str, rate: float) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(RATES.delete().where(RATES.c.model == model))
+            connection.execute(RATES.insert(), {"model": model, "rate": rate})
+
+    def counts(self, model: str, sha256: str, threshold: float) -> dict[str, int]:
+        """How the inspections of one model file were judged, and how they would be at another threshold."""
+        was, would = ROWS.verdict == ANOMALOUS, ROWS.score > threshold
+        good, bad = ROWS.review_verdict == "good", ROWS.review_verdict == "bad"
+        wanted = {
+            "inspections": sa.true(),
+            "anomalous": was,
+            "anomalous_then": would,
+            "newly_rejected": sa.and_(ROWS.verdict == NORMAL, would),
+            "newly_accepted": sa.and_(was, sa.not_(would)),
+            "false_alarms": sa.and_(good, was),
+            "false_alarms_then": sa.and_(good, would),
+            "missed": sa.and_(bad, sa.not_(was)),
+            "missed_then": sa.and_(bad, sa.not_(would)),
+            "good": good,
+            "bad": bad,
+            "unsure": ROWS.review_verdict == "unsure",
+        }
+        counts = [sa.func.count(sa.case((condition, 1))).label(name) for name, condition in wanted.items()]
+        with self._engine.connect() as connection:
+            chosen = sa.select(*counts).where(ROWS.model == model, ROWS.model_sha256 == sha256)
+            return dict(connection.execute(chosen).mappings().one())
+
+    def reviewed_scores(self, model: str, sha256: str, verdict: str) -> list[float]:
+        chosen = sa.select(ROWS.score).where(
+            ROWS.model == model, ROWS.model_sha256 == sha256, ROWS.review_verdict == verdict
+        )
+        with self._engine.connect() as connection:
+            return list(connection.scalars(chosen))
+
+    def latest(self, model: str, sha256: str, count: int) -> list[Inspection]:
+        """The last inspections of one model file, in the order they were made."""
+        mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256)
+        return self._read(sa.select(INSPECTIONS).where(mine).order_by(ROWS.id.desc()).limit(count))[::-1]
+
+    def time_of_part(self, model: str, sha256: str, newer: int) -> str | None:
+        """When the inspection was made that so many newer ones have followed."""
+        mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256)
+        with self._engine.connect() as connection:
+            return connection.scalar(sa.select(ROWS.time).where(mine).order_by(ROWS.id.desc()).offset(newer).limit(1))
+
+    def with_pictures(self, *, beyond: int = 0, until: datetime | None = None, limit: int = CHUNK) -> list[str]:
+        """Ids whose pictures are still there, the oldest that are `beyond` so many newer ones, or from before."""
+        chosen = sa.select(ROWS.id).where(ROWS.pictures)
+        if until is not None:
+            chosen = chosen.where(ROWS.id < _id_at(until))
+        newest = chosen.order_by(ROWS.id.desc()).offset(beyond).limit(limit)
+        with self._engine.connect() as connection:
+            return list(connection.scalars(newest))
+
+    def pictures_gone(self, ids: Sequence[str]) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(INSPECTIONS.update().where(ROWS.id.in_(ids)).values(pictures=False))
+
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Those that are inspections."""
+        with self._engine.connect() as connection:
+            return set(connection.scalars(sa.select(ROWS.id).where(ROWS.id.in_(list(ids)))))
+
+    def _read(self, chosen: sa.Select) -> list[Inspection]:
+        with self._engine.connect() as connection:
+            return [_inspection(row) for row in connection.execute(chosen).mappings()]
+
+    def _identity(self) -> str:
+        with self._engine.begin() as connection:
+            chosen = sa.select(FACTS.c.value).where(FACTS.c.name == "store")
+            known = connection.scalar(chosen)
+            if known is None:
+                known = secrets.token_hex(8)
+                connection.execute(FACTS.insert(), {"name": "store", "value": known})
+            return known
+
+
+def _inspection(row: Any) -> Inspection:
+    """What is not a number was kept as NULL."""
+    given = {each.name: row[each.name] for each in fields(Inspection)}
+    return Inspection(**given)
+
+
+def _id_at(moment: datetime) -> str:
+    return first_id(round(moment.timestamp() * 1000))
+
+
+def _engine(url: str) -> sa.Engine:
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() == "postgresql":
+        # Ping: a connection that a restart of the server has broken is replaced, not handed out.
+        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, pool_size=10)
+    if parsed.get_backend_name() != "sqlite":
+        raise NfadError(f"--db takes sqlite:///FILE or postgresql://…; got {parsed.get_backend_name()}")
+    engine = sa.create_engine(parsed, connect_args={"timeout": 30})
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say, see below
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def _migrate(engine: sa.Engine) -> None:
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(files("nfad.service") / "migrations").replace("%", "%%"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

@@ -1,0 +1,46 @@
+"""The tables as the newest migration leaves them; a test compares the two."""
+
+from sqlalchemy import JSON, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+
+METADATA = MetaData()
+
+INSPECTIONS = Table(
+    "inspections",
+    METADATA,
+    Column("id", String(22), primary_key=True),
+    Column("time", String(24), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("model_sha256", String(64), nullable=False),
+    Column("file_name", String(255), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("suffix", String(8), nullable=False),
+    Column("verdict", String(16), nullable=False),
+    Column("score", Double, nullable=False),
+    Column("threshold", Double, nullable=False),
+    Column("false_alarm_rate", Double, nullable=False),
+    Column("p_value", Double),
+    Column("control_verdict", String(16), nullable=False),
+    Column("control_score", Double),
+    Column("control_threshold", Double),
+    Column("gate", Double),
+    Column("participation", Double),
+    Column("nuisance_fraction", Double),
+    Column("sentence", Text, nullable=False),
+    Column("milliseconds", Double, nullable=False),
+    Column("width", Integer, nullable=False),
+    Column("height", Integer, nullable=False),
+    Column("scale", Double, nullable=False),
+    Column("nuisance_by_family", JSON, nullable=False),
+    Column("view", JSON, nullable=False),
+    Column("pictures", Boolean, nullable=False),
+    Column("review_verdict", String(16)),
+    Column("review_note", Text),
+    Column("review_time", String(24)),
+    Index("by_model", "model", "id"),
+    Index("by_review", "review_verdict", "id"),
+    Index("by_pictures", "pictures", "id"),
+)
+
+RATES = Table("rates", METADATA, Column("model", String(64), primary_key=True), Column("rate", Double, nullable=False))
+
+FACTS = Table("facts", METADATA, Column("name", String(32), primary_key=True), Column("value", Text, nullable=False))

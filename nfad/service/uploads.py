@@ -1,0 +1,191 @@
+"""Files from strangers, straight from the socket to the disk: limits hold while they arrive, not after."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from PIL import Image
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from nfad.service.record import NAME_LENGTH, as_text
+from nfad.service.refusal import Refused
+from nfad.service.shelf import Shelf
+from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
+
+FIELD = "image"
+OVERHEAD = 64 * 1024  # boundaries and headers around the files
+# Pillow reads more, but some of it with the help of other programs; a camera writes none of that.
+FORMATS = {
+    "PNG": ".png", "JPEG": ".jpg", "TIFF": ".tif", "BMP": ".bmp", "WEBP": ".webp", "GIF": ".gif", "PPM": ".ppm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file on our disk. `file_name` is the client's word for it: text to show, never a path."""
+
+    path: Path
+    file_name: str
+    size: int
+    sha256: str
+    suffix: str = ""
+
+    def told(self, error: Exception) -> str:
+        """An error without our paths."""
+        return str(error).replace(str(self.path), "the upload")
+
+
+@asynccontextmanager
+async def received(
+    request: Request, shelf: Shelf, *, limit: int, files: int, total: int, seconds: float
+) -> AsyncIterator[list[Upload]]:
+    """The files in the field `image` of a multipart request; what the block has not moved away is gone after it."""
+    kind, parameters = parse_options_header(request.headers.get("content-type", ""))
+    boundary = parameters.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not 0 < len(boundary) <= 200:
+        raise Refused(400, f"send the image as multipart/form-data, in a field named {FIELD}")
+    form = _Form(boundary, shelf, limit, files)
+    try:
+        await _read(request, form, total, seconds)
+        yield form.uploads
+    finally:
+        form.close()
+
+
+async def _read(request: Request, form: _Form, total: int, seconds: float) -> None:
+    count = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                count += len(chunk)
+                if count > total + OVERHEAD:
+                    raise Refused(413, f"the upload is larger than the {total / 1e6:g} MB that are taken at once")
+                await run_in_threadpool(form.write, chunk)
+    except TimeoutError:
+        raise Refused(408, f"the upload did not arrive within {seconds:g} s; send it again") from None
+    form.finish()
+
+
+def checked(upload: Upload) -> Upload:
+    """The upload with the suffix its header tells, before it takes a place in the line and a pixel is decoded."""
+    return replace(upload, suffix=_suffix(upload))
+
+
+def _suffix(upload: Upload) -> str:
+    if upload.size == 0:
+        raise Refused(400, "the upload is empty (0 bytes)")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
+            with Image.open(upload.path, formats=list(FORMATS)) as opened:
+                kind, (width, height) = opened.format, opened.size
+    except Image.DecompressionBombError:
+        raise Refused(400, "the upload unpacks to far more pixels than an inspection image has") from None
+    except Exception:  # Pillow's readers raise many kinds on damaged files
+        raise Refused(
+            400, "the upload is not an image in a known format; send PNG, JPEG, TIFF, BMP, WebP, GIF or PPM"
+        ) from None
+    if width * height > MAX_PIXELS:
+        raise Refused(400, f"the upload has {width}×{height} pixels; at most {MAX_PIXELS // 10**6} million are read")
+    if min(width, height) < MIN_SIDE:
+        raise Refused(400, f"the upload is {width}×{height}; at least {MIN_SIDE} pixels a side are needed")
+    return FORMATS.get(kind, ".jpg")  # what a JPEG turns out to be if it holds several pictures has another name
+
+
+class _Form:
+    """A multipart body, part by part into files; called from one thread after the other, never from two at once."""
+
+    def __init__(self, boundary: bytes, shelf: Shelf, limit: int, most: int) -> None:
+        self.uploads: list[Upload] = []
+        self._shelf, self._limit, self._most = shelf, limit, most
+        self._paths: list[Path] = []
+        self._file: BinaryIO | None = None
+        self._name, self._value = b"", b""
+        self._disposition = b""
+        self._ended = False
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_header_field": self._header_name,
+                "on_header_value": self._header_value,
+                "on_header_end": self._header_end,
+                "on_headers_finished": self._open,
+                "on_part_data": self._take,
+                "on_part_end": self._done,
+                "on_end": self._end,
+            },
+        )
+
+    def write(self, chunk: bytes) -> None:
+        try:
+            self._parser.write(chunk)
+        except FormParserError:
+            raise Refused(400, "the request is not well-formed multipart/form-data") from None
+        except OSError as error:
+            raise Refused(507, f"the upload cannot be kept: {error.strerror}; is the disk full?") from error
+
+    def finish(self) -> None:
+        if not self._ended:
+            raise Refused(400, "the upload broke off before its end; send it again")
+        if not self.uploads:
+            raise Refused(400, f"the request holds no file in a field named {FIELD}")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._name.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._name, self._value = b"", b""
+
+    def _open(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        self._disposition = b""
+        if options.get(b"name") != FIELD.encode() or b"filename" not in options:
+            return  # another field: read past
+        if len(self._paths) == self._most:
+            raise Refused(400, f"at most {self._most} files are taken at once")
+        self._file_name = as_text(options[b"filename"].decode("utf-8", "replace"), NAME_LENGTH)
+        path = self._shelf.new_upload()
+        self._file = path.open("xb")
+        self._paths.append(path)
+        self._size, self._hash = 0, hashlib.sha256()
+
+    def _take(self, data: bytes, start: int, end: int) -> None:
+        if self._file is None:
+            return
+        self._size += end - start
+        if self._size > self._limit:
+            raise Refused(413, f"an image may have {self._limit / 1e6:g} MB; this one has more")
+        piece = data[start:end]
+        self._hash.update(piece)
+        self._file.write(piece)
+
+    def _done(self) -> None:
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        self.uploads.append(Upload(self._paths[-1], self._file_name, self._size, self._hash.hexdigest()))
+
+    def _end(self) -> None:
+        self._ended = True

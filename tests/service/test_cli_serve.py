@@ -1,0 +1,47 @@
+import socket
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nfad.cli_serve import serve
+from nfad.errors import NfadError
+
+app = typer.Typer()
+app.command()(serve)
+
+
+def refused(*arguments):
+    """The sentence with which it will not start."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(result.exception, NfadError), result.output
+    return str(result.exception)
+
+
+def test_what_cannot_be_served_is_a_sentence_before_anything_is_loaded(model, tmp_path):
+    data = ("--data", tmp_path / "data")
+    assert "token is needed" in refused(model, *data, "--host", "0.0.0.0")
+    assert "16 ASCII" in refused(model, *data, "--token", "short")
+    assert "--keep takes" in refused(model, *data, "--keep", "for ever")
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_address_that_is_taken(model, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        sentence = refused(model, "--data", tmp_path, "--port", taken.getsockname()[1])
+    assert "cannot listen" in sentence and "choose another --port" in sentence
+
+
+@pytest.mark.parametrize("name", ["absent.nfad", "a b.nfad"])
+def test_models_that_cannot_be_served_let_go_of_the_folder(model, tmp_path, port, name):
+    if " " in name:
+        (tmp_path / name).write_bytes(model.read_bytes())
+    for _ in range(2):  # the second time the folder is free again
+        sentence = refused(tmp_path / name, "--data", tmp_path / "data", "--port", port)
+        assert "does not exist" in sentence or "rename it" in sentence
+    assert "two models" in refused(model, model, "--data", tmp_path / "data", "--port", port)
+
+
+def test_the_token_comes_from_the_environment_too(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("NFAD_TOKEN", "short")
+    assert "16 ASCII" in refused(model, "--data", tmp_path)

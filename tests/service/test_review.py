@@ -1,0 +1,76 @@
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from service.serving import image, png, serving
+
+from nfad import Detector
+from nfad.data import folder
+from nfad.service.review import precision_and_recall, suggest
+
+SCORES = st.lists(st.floats(0, 12), min_size=5, max_size=12)
+
+
+@pytest.fixture(scope="module")
+def detector(model):
+    return Detector.load(model)
+
+
+@given(SCORES, SCORES, st.floats(0.15, 0.9))
+def test_the_suggestion_is_the_best_rate_there_is(detector, good, bad, rate):
+    judge = detector.at_rate(rate)
+
+    def wrong(threshold):
+        return sum(score > threshold for score in good) + sum(score <= threshold for score in bad)
+
+    best = min(wrong(threshold) for threshold in judge.held_out.detection)
+    found = suggest(judge, good, bad)
+    if found is None:
+        assert wrong(judge.threshold) == best
+        return
+    assert found.false_alarms[1] + found.missed[1] == wrong(found.threshold) == best < wrong(judge.threshold)
+    assert detector.at_rate(found.rate).threshold == found.threshold  # it can be set, and does what it says
+    assert f"instead of {wrong(judge.threshold)}" in found.sentence
+
+
+def test_precision_and_recall_by_hand():
+    precision, recall = precision_and_recall({"good": 10, "bad": 8, "missed": 2, "false_alarms": 3})
+    assert precision.value == 6 / 9 and recall.value == 6 / 8
+    assert precision.low < precision.value < precision.high
+    nothing, _ = precision_and_recall({"good": 0, "bad": 0, "missed": 0, "false_alarms": 0})
+    assert np.isnan(nothing.value) and (nothing.low, nothing.high) == (0, 1)
+
+
+def test_the_export_is_a_data_set_that_the_reader_reads(model, tmp_path):
+    contents = {}
+    with serving([model], tmp_path / "data") as client:
+        kinds = ["PNG", "JPEG", "TIFF", "BMP", "PNG", "PNG", "PNG"]
+        verdicts = ["good", "good", "good", "good", "bad", "unsure", None]
+        for seed, (kind, verdict) in enumerate(zip(kinds, verdicts)):
+            content = png(seed, kind=kind)
+            id = client.post("/v1/inspect", files=image(content, "/etc/../x")).json()["id"]
+            contents[id] = content, verdict
+            if verdict:
+                client.put(f"/v1/inspections/{id}/review", json={"verdict": verdict, "note": "seen"})
+        with client.stream("GET", "/v1/review/export") as answer:
+            assert "content-length" not in answer.headers  # it is sent while it is made
+            archive = zipfile.ZipFile(io.BytesIO(answer.read()))
+    assert archive.testzip() is None
+    archive.extractall(tmp_path)
+    read = folder.read(tmp_path / "part", "part")
+    found = {sample.path.stem: sample for sample in (*read.train, *read.test)}
+    assert set(found) == {id for id, (_, verdict) in contents.items() if verdict in ("good", "bad")}
+    for id, sample in found.items():
+        content, verdict = contents[id]
+        assert sample.path.read_bytes() == content and sample.anomalous == (verdict == "bad")
+    lines = [json.loads(line) for line in (tmp_path / "part/inspections.jsonl").read_text().splitlines()]
+    assert {line["id"] for line in lines} == set(found) and all(line["review_note"] == "seen" for line in lines)
+
+
+def test_an_export_of_nothing_is_an_empty_archive(client):
+    with zipfile.ZipFile(io.BytesIO(client.get("/v1/review/export").content)) as archive:
+        assert archive.namelist() == ["part/inspections.jsonl"]

@@ -1,0 +1,175 @@
+import dataclasses
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfad.errors import NfadError
+from nfad.service.record import ID_PATTERN, Inspection, as_text, first_id, iso, new_id, time_of
+from nfad.service.store import Filters, Store
+from nfad.service.tables import METADATA
+
+START = 1_770_000_000_000
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("database")
+    store = Store(url)
+    store.url = url
+    yield store
+    store.close()
+
+
+def inspection(number=0, **changes):
+    id = first_id(START + number * 1000)
+    plain = Inspection(
+        id=id, time=iso(time_of(id)), model="part", model_sha256="aa", file_name=f"{number}.png", sha256="",
+        suffix=".png", verdict="normal", score=1.0, threshold=2.0, false_alarm_rate=0.01, p_value=0.5,
+        control_verdict="normal", control_score=1.0, control_threshold=2.0, gate=1.0, participation=0.5,
+        nuisance_fraction=0.1, sentence="Normal.", milliseconds=1.0, width=64, height=64, scale=9.0,
+        nuisance_by_family={"photometric": 0.1}, view={"left": 0.0, "top": 0.0, "width": 1.0, "height": 1.0},
+    )  # fmt: skip
+    return dataclasses.replace(plain, **changes)
+
+
+def test_the_tables_are_what_the_migrations_make(store):
+    engine = sa.create_engine(store.url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection, {"compare_type": True}), METADATA)
+    engine.dispose()
+    assert found == []
+
+
+def test_what_was_added_is_there_for_the_next_process(store):
+    given = inspection(1, p_value=math.nan, file_name="é'; DROP TABLE inspections; --")
+    store.add([given])
+    again = Store(store.url)
+    assert again.identity == store.identity
+    assert again.get(given.id) == dataclasses.replace(given, p_value=None)
+    assert again.get(first_id(0)) is None
+    again.close()
+
+
+def test_all_or_none(store):
+    store.add([inspection(1)])
+    with pytest.raises(sa.exc.IntegrityError):
+        store.add([inspection(2), inspection(1)])
+    assert [each.file_name for each in store.find(Filters(), 9)] == ["1.png"]
+    store.add([])
+    assert len(store.find(Filters(), 9)) == 1
+
+
+def test_filters_agree_with_plain_python(store):
+    rows = [
+        inspection(
+            number,
+            model="part" if number % 3 else "other",
+            verdict="anomalous" if number % 2 else "normal",
+            control_verdict="anomalous" if number % 4 else "normal",
+            review_verdict=[None, "good", "bad", "unsure"][number % 4],
+            file_name=f"{'Cam' if number % 5 else '100%_'}{number}.png",
+        )
+        for number in range(24)
+    ]
+    store.add(rows)
+    moment = time_of(rows[10].id)
+    cases = {
+        Filters(): lambda r: True,
+        Filters(model="other"): lambda r: r.model == "other",
+        Filters(verdict="anomalous", changed=True): lambda r: r.verdict == "anomalous" != r.control_verdict,
+        Filters(changed=False): lambda r: r.verdict == r.control_verdict,
+        Filters(review="none"): lambda r: r.review_verdict is None,
+        Filters(review="any"): lambda r: r.review_verdict is not None,
+        Filters(review="bad"): lambda r: r.review_verdict == "bad",
+        Filters(since=moment): lambda r: r.id >= rows[10].id,
+        Filters(until=moment): lambda r: r.id < rows[10].id,
+        Filters(search="cAM"): lambda r: "Cam" in r.file_name,
+        Filters(search="%_"): lambda r: "%_" in r.file_name,
+        Filters(before=rows[5].id): lambda r: r.id < rows[5].id,
+        Filters(since=datetime(1, 1, 1, tzinfo=UTC), until=datetime(9999, 12, 31, tzinfo=UTC)): lambda r: True,
+    }
+    for filters, wanted in cases.items():
+        expected = [row for row in reversed(rows) if wanted(row)]
+        assert store.find(filters, 100) == expected == list(store.every(filters)), filters
+        assert store.find(filters, 3) == expected[:3]
+
+
+def test_counts_agree_with_plain_python(store):
+    rows = [
+        inspection(
+            number,
+            score=float(number),
+            verdict="anomalous" if number > 6 else "normal",
+            review_verdict=[None, "good", "bad", "unsure"][number % 4],
+            model_sha256="aa" if number < 12 else "bb",
+        )
+        for number in range(16)
+    ]
+    store.add(rows)
+    counts, mine = store.counts("part", "aa", 3.0), rows[:12]
+    assert counts["inspections"] == 12 and counts["anomalous"] == 5 and counts["anomalous_then"] == 8
+    assert counts["newly_rejected"] == 3 and counts["newly_accepted"] == 0
+    good, bad = ([row for row in mine if row.review_verdict == verdict] for verdict in ("good", "bad"))
+    assert counts["false_alarms"] == sum(row.score > 6 for row in good)
+    assert counts["false_alarms_then"] == sum(row.score > 3 for row in good)
+    assert counts["missed"] == sum(row.score <= 6 for row in bad)
+    assert counts["missed_then"] == sum(row.score <= 3 for row in bad)
+    assert (counts["good"], counts["bad"], counts["unsure"]) == (3, 3, 3)
+    assert sorted(store.reviewed_scores("part", "aa", "bad")) == [row.score for row in bad]
+    assert store.latest("part", "aa", 2) == mine[-2:]
+    assert store.time_of_part("part", "aa", 1) == mine[-2].time
+
+
+def test_reviews_rates_and_pictures(store):
+    rows = [inspection(number) for number in range(6)]
+    store.add(rows)
+    assert store.review(rows[0].id, "bad", "dent", "2026").review_note == "dent"
+    assert store.review(rows[0].id, None, None, None) == rows[0]
+    assert store.review(first_id(0), "bad", "", "") is None
+    assert store.rate("part") is None
+    for rate in (0.1, 0.2):
+        store.set_rate("part", rate)
+        assert store.rate("part") == rate
+    ids = [row.id for row in rows]
+    assert store.with_pictures(beyond=4) == ids[1::-1]
+    assert store.with_pictures(until=time_of(ids[3])) == ids[2::-1]
+    store.pictures_gone(ids[:2])
+    assert store.with_pictures(beyond=4) == [] and store.get(ids[0]).pictures is False
+    assert store.known([ids[0], first_id(7)]) == {ids[0]}
+
+
+@given(st.text(max_size=40))
+def test_any_text_becomes_text_a_database_takes(text):
+    kept = as_text(text, 20)
+    assert "\0" not in kept and len(kept) <= 20
+    assert kept.encode().decode() == kept
+
+
+def test_strange_text_is_no_error_anywhere(store):
+    for text in ("\0", "\ud800", "%", "'", "\\", "é" * 300):
+        store.find(Filters(search=as_text(text, 255), model=as_text(text, 64)), 1)
+        store.add([inspection(id=new_id(), file_name=as_text(text, 255))])
+
+
+def test_ids_sort_by_time_and_tell_it():
+    before = datetime.now(UTC) - timedelta(milliseconds=1)
+    ids = [new_id() for _ in range(500)]
+    assert len(set(ids)) == 500 and all(re.fullmatch(ID_PATTERN, id) for id in ids)
+    assert [id[:12] for id in ids] == sorted(id[:12] for id in ids)
+    assert before <= time_of(ids[0]) <= time_of(ids[-1]) <= datetime.now(UTC)
+
+
+def test_what_cannot_be_opened_is_a_sentence(tmp_path):
+    for url in ("nonsense", "mysql://x/y", f"sqlite:///{tmp_path}/none/a.db", "postgresql://nobody@127.0.0.1:1/x"):
+        with pytest.raises(NfadError):
+            Store(url)
+    (tmp_path / "b.db").write_bytes(b"this is not a database, however long it may be" * 99)
+    with pytest.raises(NfadError, match="not a database"):
+        Store(f"sqlite:///{tmp_path}/b.db")
