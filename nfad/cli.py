@@ -115,7 +115,7 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`.")],
+    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")],
     images: Annotated[list[Path], typer.Argument(help="Images or folders of images.")],
     out_dir: Annotated[
         Path | None,
@@ -131,16 +131,16 @@ def predict(
     Folders of any size stream. An unreadable image is reported and skipped. Exit code 0: all judged; 1: some images
     could not be read; 2: nothing could be done.
     """
-    from nfad.detector import Detector
     from nfad.inspection import as_row, expand, inspect
+    from nfad.judge import load_judge
 
-    detector = Detector.load(model, weights)
+    judge = load_judge(model, weights)
     if false_alarm_rate is not None:
-        detector = detector.at_rate(false_alarm_rate)
-        if detector.false_alarm_rate > false_alarm_rate:
+        judge = judge.at_rate(false_alarm_rate)
+        if judge.false_alarm_rate > false_alarm_rate:
             err.print(
-                f"[yellow]Note:[/] the model's {len(detector.held_out.detection)} held-out normals support "
-                f"{detector.false_alarm_rate:.2%} at the least; using that."
+                f"[yellow]Note:[/] the model's {len(judge.held_out.detection)} held-out normals support "
+                f"{judge.false_alarm_rate:.2%} at the least; using that."
             )
 
     def show(prediction: Any) -> None:
@@ -160,7 +160,7 @@ def predict(
     if not any(True for _ in expand(images)):
         places = ", ".join(map(str, images))
         raise NfadError(f"there are no images in {places}; give PNG, JPEG, TIFF, BMP or WebP files")
-    summary = inspect(detector, images, out_dir, overlays=overlays, on_result=show, on_failure=skip)
+    summary = inspect(judge, images, out_dir, overlays=overlays, on_result=show, on_failure=skip)
     if summary.judged == 0:
         raise NfadError(f"no image could be judged among {', '.join(map(str, images))}")
     if not as_json:

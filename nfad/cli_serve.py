@@ -54,8 +54,8 @@ def serve(
         raise NfadError(f"the service needs {', '.join(missing)}; run: pip install 'nfad[serve]'")
     import uvicorn
 
+    from nfad.judge import load_judge
     from nfad.service.app import create_app
-    from nfad.service.judge import load_judge
     from nfad.service.service import open_service
     from nfad.service.settings import MEGABYTE, Keep, Settings
 

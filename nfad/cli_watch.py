@@ -52,6 +52,7 @@ def watch(
 
     Example: nfad watch part.nfad /camera --sink move:/sorted --sink https://mes.example/parts
     """
+    from nfad.judge import load_judge
     from nfad.watching.sinks import open_sinks
     from nfad.watching.watch import LEDGER, LINES, Pace, Watch, hash_of
 
@@ -60,7 +61,7 @@ def watch(
         raise NfadError(f"{folder} is not a folder; name the one the camera writes into")
     place = results or folder.resolve().with_name(folder.resolve().name + "-results")
     senders, sorters = open_sinks(sink or [], folder)  # first: what makes no sense is told before a model is loaded
-    judge = _load(model, weights)
+    judge = load_judge(model, weights)
     if false_alarm_rate is not None:
         judge = judge.at_rate(false_alarm_rate)
 
@@ -93,19 +94,6 @@ def watch(
         )
     if once and tally.unreadable:
         raise typer.Exit(1)
-
-
-def _load(model: Path, weights: str | None) -> Any:
-    """A model file wants torch and its teacher's weights, an exported folder neither."""
-    if not model.is_dir():
-        from nfad.detector import Detector
-
-        return Detector.load(model, weights)
-    if weights is not None:
-        raise NfadError(f"{model} was exported with its weights inside; leave out --weights")
-    from nfad.deploy.runtime import Runtime
-
-    return Runtime.load(model)
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.detector import Detector
 from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.tally import EVERYWHERE, EvaluationRow
-from nfad.inspection import model_facts, photo_of, picture_scale
+from nfad.judge import judge_of
 from nfad.page import Page, Strong
 from nfad.records import Prediction, Sample
 from nfad.tokens import Progress
+from nfad.vision.pixels import photo_of
 
 SHOWN = 3  # pictures per domain and verdict
 
@@ -47,7 +48,8 @@ def demonstrate(
 def _write_page(
     path: Path, detector: Detector, rows: Sequence[EvaluationRow], judged: list[tuple[Sample, Prediction]]
 ) -> None:
-    with Page(path, "NFAD demo", facts=model_facts(detector), high=picture_scale(detector)) as page:
+    judge = judge_of(detector)
+    with Page(path, "NFAD demo", facts=list(judge.facts.items()), high=judge.scale) as page:
         page.add_table(
             "Control → filtered, by acquisition domain. Bold: the paired 95 % interval of the gain excludes zero.",
             ["domain", "good / bad", "image AUROC", "false alarms", "pixel AUROC", "AUPRO"],

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.judge import Judge
 from nfad.page import Page
 from nfad.pictures import save_png, triptych
 from nfad.records import Prediction
-from nfad.vision.images import find_images, load_image
+from nfad.vision.pixels import find_images, photo_of
 
 COLUMNS = (
     "image", "verdict", "score", "threshold", "p_value", "control_verdict", "control_score", "control_threshold",
@@ -65,30 +63,8 @@ def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
             yield path, Path(label) if given.is_file() else label / path.relative_to(given)
 
 
-def photo_of(path: str | Path) -> np.ndarray:
-    """The image as a person sees it: upright, three channels, 8 bits."""
-    pixels = load_image(path)
-    return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
-
-
-def picture_scale(detector: Detector) -> float:
-    """The z-score at which a heatmap is at its fullest: twice the threshold, so that a borderline part is half lit."""
-    return round(max(6.0, 2 * detector.threshold), 1)
-
-
-def model_facts(detector: Detector) -> list[tuple[str, str]]:
-    """What a reader of a page should know of the model."""
-    config = detector.config
-    return [
-        ("Teacher", f"{config.teacher} ({detector.teacher.identity.architecture})"),
-        ("Reference", f"{config.reference}, {config.order}"),
-        ("Fitted on", f"{detector.fitted_on} normal images, {len(detector.held_out.detection)} more held out"),
-        ("False-alarm rate", f"{detector.false_alarm_rate:.2%} of normal images at most, without shift"),
-    ]
-
-
 def inspect(
-    detector: Detector,
+    judge: Judge,
     inputs: Iterable[Path],
     out: Path | None = None,
     *,
@@ -117,7 +93,7 @@ def inspect(
             on_failure(str(image), reason)
 
     def judged() -> Iterator[Prediction]:
-        for prediction in detector.predict_stream(stream(), skip):
+        for prediction in judge.predict_stream(stream(), skip):
             summary.judged += 1
             summary.anomalous += prediction.is_anomalous
             summary.verdict_changed += prediction.is_anomalous != prediction.control_is_anomalous
@@ -133,11 +109,10 @@ def inspect(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NfadError(f"cannot make the folder {out}: {error.strerror}") from None
-    high = picture_scale(detector)
     with (
         (out / "results.csv").open("w", newline="", encoding="utf-8") as table,
         (out / "results.jsonl").open("w", encoding="utf-8") as lines,
-        Page(out / "index.html", "Inspection", facts=model_facts(detector), high=high) as page,
+        Page(out / "index.html", "Inspection", facts=list(judge.facts.items()), high=judge.scale) as page,
     ):
         writer = csv.DictWriter(table, COLUMNS)
         writer.writeheader()
@@ -163,7 +138,7 @@ def inspect(
                 name = name_of(prediction.source)
                 target = out / "overlays" / name.with_name(name.name + ".png")
                 target.parent.mkdir(parents=True, exist_ok=True)
-                save_png(triptych(photo, prediction, high), target)
+                save_png(triptych(photo, prediction, judge.scale), target)
             report_failures()
         report_failures()
     return summary

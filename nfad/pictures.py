@@ -40,6 +40,11 @@ def _colour_table() -> np.ndarray:
 COLOURS = _colour_table()
 
 
+def full_at(threshold: float) -> float:
+    """The z-score at which a heatmap is at its fullest: twice the threshold, so that a borderline part is half lit."""
+    return round(max(6.0, 2 * threshold), 1)
+
+
 def levels(view: np.ndarray, low: float = 0.0, high: float = HIGH) -> np.ndarray:
     """Index of each z-score in COLOURS; 0, which is transparent, where the model did not look (NaN)."""
     if not high > low:

@@ -24,23 +24,23 @@ ALLOWED = {
     "fitting": {"config", "errors", "operator", "reference", "scoring", "tokens", "training", "vision"},
     "analysis": {"detector", "errors", "evaluation", "records", "scoring", "tokens", "vision"},
     "evaluation": {
-        "config", "detector", "errors", "inspection", "page", "page_card", "page_look", "pictures", "records",
+        "config", "detector", "errors", "judge", "page", "page_card", "page_look", "pictures", "records",
         "tokens", "vision", "writing",
     },
     "benchmark": {
         "analysis", "anomalib", "config", "data", "detector", "errors", "evaluation", "fitting", "hosts",
-        "inspection", "nuisance", "pictures", "records", "reference", "threshold", "tokens", "vision", "writing",
+        "nuisance", "pictures", "records", "reference", "threshold", "tokens", "vision", "writing",
     },
     "hosts": {"detector", "errors", "evaluation", "operator", "scoring", "tokens", "vision", "writing"},
     "deploy": {
         "data", "detector", "errors", "machine", "records", "reference", "scoring", "threshold", "tokens", "vision",
     },
-    "service": {
-        "deploy", "detector", "drift", "errors", "evaluation", "pictures", "records", "threshold", "vision", "writing",
-    },
+    "judge": {"deploy", "detector", "errors", "pictures", "records", "threshold", "vision"},
+    "inspection": {"errors", "judge", "page", "pictures", "records", "vision"},
+    "service": {"drift", "errors", "evaluation", "judge", "pictures", "records", "threshold", "vision", "writing"},
     "anomalib": {"config", "deploy", "detector", "errors", "hosts", "operator", "tokens", "vision"},
     "stress": {
-        "detector", "errors", "evaluation", "fitting", "inspection", "page", "page_card", "page_look", "pictures",
+        "detector", "errors", "evaluation", "fitting", "judge", "page", "page_card", "page_look", "pictures",
         "records", "tokens", "vision", "writing",
     },
     "drift": {"errors", "evaluation", "records", "threshold"},

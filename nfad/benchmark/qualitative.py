@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nfad.benchmark.triplets import choose, triplets
 from nfad.evaluation.session import Finding, picture_of
-from nfad.inspection import photo_of, picture_scale
+from nfad.pictures import full_at
+from nfad.vision.pixels import photo_of
 
 SHOWN = 2  # defects and normals of each domain
 
@@ -26,4 +27,4 @@ def draw_qualitative(finding: Finding, path: Path) -> Path:
         mask = picture.mask if sample.anomalous else None
         label = str(finding.corruption or sample.domain)
         pictures.append((photo, picture.prediction, mask, f"{label}, {sample.kind}"))
-    return triplets(pictures, path, high=picture_scale(finding.detector))
+    return triplets(pictures, path, high=full_at(finding.detector.threshold))

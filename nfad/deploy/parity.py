@@ -40,7 +40,7 @@ class Limits:
     flips: float  # share of verdicts that may differ
 
 
-# fp32 differs by the order of sums alone. 16-bit weights move scores by a few hundredths. 8-bit arithmetic makes another
+# fp32 differs by the order of sums alone. 16-bit weights move scores by a few hundredths. 8-bit arithmetic is another
 # detector, fitted anew: its scores are in units of its own normals, so that verdicts say more than differences.
 LIMITS = {
     "fp32": Limits(score=1e-3, map=5e-3, flips=0.0),

@@ -20,12 +20,12 @@ from nfad.evaluation.drawing import STYLE
 from nfad.evaluation.evaluate import Evaluation
 from nfad.evaluation.scores import Scores, grouped
 from nfad.evaluation.tables import ARMS, Row, headline, image_table, pixel_table, remarks
-from nfad.inspection import photo_of
 from nfad.page import CLOSING, encoded, map_controls, opening
 from nfad.page_card import judged_card
 from nfad.page_look import REPORT
 from nfad.pictures import HIGH
 from nfad.records import Prediction, Sample
+from nfad.vision.pixels import photo_of
 from nfad.writing import replacing
 
 PROTOCOLS = {

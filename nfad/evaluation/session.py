@@ -19,7 +19,8 @@ from nfad.evaluation.evaluate import Evaluation, corrupted, evaluate
 from nfad.evaluation.report import Picture, report_of, write_report
 from nfad.evaluation.scores import worth_showing
 from nfad.evaluation.tally import METRICS, mask_of
-from nfad.inspection import model_facts, picture_scale
+from nfad.judge import judge_of
+from nfad.pictures import full_at
 from nfad.records import Dataset, Sample
 from nfad.tokens import Progress
 from nfad.vision.corruptions import Corruption
@@ -135,14 +136,14 @@ def _write_report(finding: Finding, path: Path) -> Path:
     detector, dataset = finding.detector, finding.dataset
     facts = {"data set": dataset.name, "category": dataset.category}
     facts |= {"corruption": str(finding.corruption)} if finding.corruption else {}
-    facts |= dict(model_facts(detector))
+    facts |= judge_of(detector).facts
     told = report_of(
         finding.evaluation,
         finding.title,
         facts | {"threshold": f"{detector.threshold:.3f} at a false-alarm rate of {detector.false_alarm_rate:.2%}"},
         notes=finding.notes,
         rate=detector.false_alarm_rate,
-        high=picture_scale(detector),
+        high=full_at(detector.threshold),
     )
     pictures = {
         group: [picture_of(finding, index) for index in indices]

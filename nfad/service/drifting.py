@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from nfad.drift import DriftMonitor, DriftState, numbers_of
 from nfad.errors import NfadError
-from nfad.service.judge import Judge
+from nfad.judge import Judge
 from nfad.service.record import Inspection
 
 REMEMBERED = 2000  # inspections replayed at a start or after a change of rate, in about a second

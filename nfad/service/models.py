@@ -11,8 +11,8 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from nfad.errors import NfadError
+from nfad.judge import Judge
 from nfad.service.drifting import REMEMBERED, Drift
-from nfad.service.judge import Judge
 from nfad.service.metrics import Metrics
 from nfad.service.queue import Judged, Queue
 from nfad.service.record import ANOMALOUS, NORMAL, Inspection, iso, new_id, time_of, view_of

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nfad.errors import NfadError
+from nfad.judge import Judge
 from nfad.pictures import bounded
 from nfad.records import Prediction
-from nfad.service.judge import Judge
 from nfad.service.record import Inspection
 from nfad.service.refusal import Refused
 from nfad.service.shelf import PHOTO_SIDE

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nfad.evaluation.intervals import Interval, rate_interval
-from nfad.service.judge import Judge
+from nfad.judge import Judge
 from nfad.service.record import Inspection, time_of
 from nfad.service.shelf import Shelf
 from nfad.service.store import Filters, Store

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from nfad.detector import Detector
 from nfad.evaluation.drawing import STYLE
-from nfad.inspection import model_facts, picture_scale
+from nfad.judge import judge_of
 from nfad.page import CLOSING, encoded, figures, map_controls, opening
 from nfad.page_card import judged_card
 from nfad.page_look import REPORT
-from nfad.pictures import bounded
+from nfad.pictures import bounded, full_at
 from nfad.records import Prediction
 from nfad.stress.chart import STYLE as CHART
 from nfad.stress.chart import rate_chart
@@ -74,7 +74,7 @@ def write_page(
     head = opening(
         title,
         [
-            *model_facts(detector),
+            *judge_of(detector).facts.items(),
             ("Normals", f"{len(findings.images)} images, each with and without a synthetic defect"),
             ("Limit", f"{findings.limit:.0%} false alarms"),
         ],
@@ -124,7 +124,7 @@ def _summary(findings: Findings) -> str:
 
 def _body(detector: Detector, parts: Parts, findings: Findings) -> Iterator[str]:
     yield _breaks(findings)
-    high = picture_scale(detector)
+    high = full_at(detector.threshold)
     yield f'<div class="bar">{map_controls(high)}</div>\n'
     for curve in findings.curves:
         yield _section(detector, parts, findings, curve, high)

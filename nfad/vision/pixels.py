@@ -80,6 +80,12 @@ def load_image(image: ImageLike) -> np.ndarray:
         raise NfadError(f"{path} cannot be read as an image: {error}; is the file complete?") from None
 
 
+def photo_of(path: str | Path) -> np.ndarray:
+    """The image as a person sees it: upright, three channels, 8 bits."""
+    pixels = load_image(path)
+    return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
+
+
 def load_part(image: ImageLike) -> np.ndarray:
     """The same for an image to be fitted on or judged, which must be large enough to show a part."""
     pixels = load_image(image)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.pictures import save_png, triptych
+from nfad.pictures import full_at, save_png, triptych
 from nfad.records import Prediction
-from nfad.vision.pixels import load_image
+from nfad.vision.pixels import photo_of
 from nfad.watching.delivering import Refused
 from nfad.watching.judgement import ANOMALOUS, UNREADABLE, Judgement, as_path
 from nfad.writing import ready_folder, replacing
@@ -95,10 +95,8 @@ def digest(path: Path) -> str:
 
 
 def _picture(path: Path, prediction: Prediction) -> np.ndarray:
-    """Where the part is bad. The scale is full at twice the threshold, as on the page of `nfad predict`."""
-    pixels = load_image(path)
-    photo = pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
-    return triptych(photo, prediction, round(max(6.0, 2 * prediction.threshold), 1))
+    """Where the part is bad."""
+    return triptych(photo_of(path), prediction, full_at(prediction.threshold))
 
 
 def _is(path: Path, row: Judgement) -> bool:

@@ -14,8 +14,8 @@ from parts import part
 from PIL import Image
 
 from nfad.cli_serve import serve
+from nfad.judge import load_judge
 from nfad.service.app import create_app
-from nfad.service.judge import load_judge
 from nfad.service.service import open_service
 from nfad.service.settings import Settings
 

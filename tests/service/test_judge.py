@@ -9,8 +9,8 @@ from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.deploy.export import export
-from nfad.inspection import model_facts, picture_scale
-from nfad.service.judge import load_judge
+from nfad.judge import judge_of, load_judge
+from nfad.pictures import full_at
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,10 @@ def test_an_exported_model_is_served_like_the_fitted_one(model, exported, tmp_pa
         assert client.post("/v1/batch", params={"model": "line"}, files=files).status_code == 200
 
 
-def test_a_judge_says_what_the_pages_of_predict_say(model):
+def test_a_judge_is_its_detector(model):
     detector, judge = Detector.load(model), load_judge(model)
-    assert list(judge.facts.items()) == model_facts(detector) and judge.scale == picture_scale(detector)
+    assert judge_of(detector, judge.sha256).facts == judge.facts and judge.scale == full_at(detector.threshold)
+    assert judge.predict(part(3)).score == detector.predict(part(3)).score
     assert judge.at_rate(0.5).threshold == detector.at_rate(0.5).threshold != judge.threshold
 
 

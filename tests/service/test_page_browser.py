@@ -14,8 +14,8 @@ from PIL import Image
 from scipy.ndimage import map_coordinates
 from service.serving import image, png, serving
 
+from nfad.judge import load_judge
 from nfad.page_look import STYLE
-from nfad.service.judge import load_judge
 from nfad.service.record import new_id
 
 PAGE = Path(find_spec("nfad").submodule_search_locations[0]) / "service" / "page"

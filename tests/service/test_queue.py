@@ -10,7 +10,7 @@ import pytest
 from service.serving import image, png, serving
 
 from nfad import Detector
-from nfad.service.judge import load_judge
+from nfad.judge import load_judge
 
 
 class Gated:

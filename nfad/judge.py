@@ -1,4 +1,4 @@
-"""A model as the service sees it: fitted (a file, with torch) or exported (a folder, without)."""
+"""A model that judges, whichever it is: fitted (a file, with torch) or exported (a folder, without)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nfad.deploy.folder import FACTS
+from nfad.errors import NfadError
+from nfad.pictures import full_at
 from nfad.records import Prediction
 from nfad.threshold import Threshold
+from nfad.vision.pixels import ImageLike
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Judge:
 
     @property
     def scale(self) -> float:
-        """The z-score at which a heatmap is at its fullest, as in the pages of `nfad predict`."""
-        return round(max(6.0, 2 * self.threshold), 1)
+        """The z-score at which a heatmap is at its fullest."""
+        return full_at(self.threshold)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -58,35 +59,48 @@ class Judge:
     def at_rate(self, rate: float) -> Judge:
         return dataclasses.replace(self, engine=self.engine.at_rate(rate))
 
-    def predict_stream(self, images: Iterable[np.ndarray], skip: Callable[[object, str], None]) -> Iterator[Prediction]:
+    def predict(self, image: ImageLike) -> Prediction:
+        return self.engine.predict(image)
+
+    def predict_stream(
+        self, images: Iterable[ImageLike], skip: Callable[[object, str], None] | None = None
+    ) -> Iterator[Prediction]:
         """In order; `skip` is told of an image that cannot be judged right after it was taken."""
         return self.engine.predict_stream(images, skip)
 
 
+def judge_of(detector: Any, sha256: str = "") -> Judge:
+    """A fitted Detector as it is."""
+    config, identity = detector.config, detector.teacher.identity
+    return Judge(
+        detector, sha256, config.batch, detector.fitted_on, detector.normals,
+        f"{config.teacher} ({identity.architecture})", f"{config.reference}, {config.order}",
+    )  # fmt: skip
+
+
 def load_judge(path: Path, weights: str | None = None) -> Judge:
     """A file written by `nfad fit`, or a folder written by `nfad export`."""
-    if path.is_dir():
-        from nfad.deploy.runtime import Runtime
-
-        engine = Runtime.load(path)
-        facts = engine.facts
-        config, identity = facts["config"], facts["teacher"]
-        file, batch, fitted_on, normals = path / FACTS, config["batch"], facts["fitted_on"], facts["normals"]
-        names = config["teacher"], identity["architecture"], config["reference"], config["order"]
-    else:
+    if not path.is_dir():
         from nfad.detector import Detector
 
-        engine = Detector.load(path, weights)
-        settings = engine.config
-        file, batch, fitted_on, normals = path, settings.batch, engine.fitted_on, engine.normals
-        names = settings.teacher, engine.teacher.identity.architecture, settings.reference, settings.order
-    teacher, architecture, reference, order = names
+        return judge_of(Detector.load(path, weights), _sha256(path))
+    if weights is not None:
+        raise NfadError(f"{path} was exported with its weights inside; leave out --weights")
+    from nfad.deploy.runtime import Runtime
+
+    runtime = Runtime.load(path)
+    facts = runtime.facts
+    config = facts["config"]
     return Judge(
-        engine=engine,
-        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
-        batch=batch,
-        fitted_on=fitted_on,
-        normals={name: tuple(values) for name, values in normals.items()},
-        teacher=f"{teacher} ({architecture})",
-        reference=f"{reference}, {order}",
+        engine=runtime,
+        sha256=_sha256(path / FACTS),
+        batch=config["batch"],
+        fitted_on=facts["fitted_on"],
+        normals={name: tuple(values) for name, values in facts["normals"].items()},
+        teacher=f"{config['teacher']} ({facts['teacher']['architecture']})",
+        reference=f"{config['reference']}, {config['order']}",
     )
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
