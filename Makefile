@@ -9,7 +9,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(VENV)/bin/ruff check nfad tests benchmarks
-	$(PY) -m pytest
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile
 
 slow: $(STAMP)
 	$(PY) -m pytest -m slow

@@ -271,6 +271,11 @@ def main() -> None:
     except NfadError as error:
         err.print(f"[red]nfad:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "torchvision", "timm", "safetensors", "scipy", "jaxtyping", "onnx"):
+            raise
+        err.print(f"[red]nfad:[/] this needs {error.name}, which is not installed; run: pip install 'nfad\\[fit]'")
+        sys.exit(2)
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(130)
