@@ -33,7 +33,7 @@ import httpx
 import torch
 
 from nfad.machine import keep_freed_memory
-from nfad.service.judge import load_judge
+from nfad.judge import load_judge
 from nfad.vision.pixels import find_images
 
 RESULTS = Path(__file__).parent / "results" / "service.md"

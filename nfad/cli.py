@@ -175,21 +175,31 @@ def predict(
 
 @app.command()
 def info(
-    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`.")],
+    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")],
     as_json: Json = False,
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
-    from nfad.artifact import read_header
     from nfad.threshold import Threshold
 
-    header, tensors = read_header(model)
+    if model.is_dir():
+        from nfad.deploy.folder import read_facts
+
+        header = read_facts(model)
+        size = sum(file.stat().st_size for file in model.iterdir())
+        own = {key: header[key] for key in ("backend", "precision", "input", "parity", "model")}
+    else:
+        from nfad.artifact import read_header
+
+        header, tensors = read_header(model)
+        size = model.stat().st_size
+        columns = [tensors[key].shape[1] for key in sorted(tensors) if key.endswith(".basis")]
+        own = {"format": header["format"], "nuisance_columns": columns}
     held = Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()})
     rate = held.supported(header["config"]["false_alarm_rate"])
     rates = {f"{r:g}": held.at(r)[0] for r in (0.001, 0.01, 0.02, 0.05, 0.1) if r >= held.smallest_rate}
     facts = {
         "model": str(model),
-        "bytes": model.stat().st_size,
-        "format": header["format"],
+        "bytes": size,
         "teacher": header["teacher"],
         "config": header["config"],
         "fitted_on": header["fitted_on"],
@@ -198,8 +208,7 @@ def info(
         "threshold": held.at(rate)[0],
         "smallest_false_alarm_rate": held.smallest_rate,
         "threshold_by_rate": rates,
-        "nuisance_columns": [tensors[k].shape[1] for k in sorted(tensors) if k.endswith(".basis")],
-    }
+    } | own
     if as_json:
         print(json.dumps(facts))
         return
@@ -210,7 +219,8 @@ def info(
     table.add_row("reference", f"{config['reference']}, {config['order']}")
     ranks = ", ".join(f"{family} {value:g}" for family, value in config["rank"].items())
     table.add_row("interventions", f"{config['interventions']}; rank (below 1: share of channels) {ranks}")
-    table.add_row("columns removed", " ".join(map(str, facts["nuisance_columns"])) + " (one number a block)")
+    if "nuisance_columns" in own:
+        table.add_row("columns removed", " ".join(map(str, own["nuisance_columns"])) + " (one number a block)")
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
@@ -219,7 +229,13 @@ def info(
     table.add_row("smallest false-alarm rate", f"{held.smallest_rate:.2%}")
     for other, threshold in rates.items():
         table.add_row(f"threshold at {float(other):.1%}", f"{threshold:.3f}")
-    table.add_row("file", f"{facts['bytes'] / 1000:.0f} kB (teacher weights not included)")
+    if "parity" in own:
+        found = own["parity"]
+        table.add_row("exported", f"{own['backend']}, {own['precision']}, from {own['model']['name']}")
+        flips = f"{found['flips']} of {found['verdicts']} verdicts flipped"
+        table.add_row("beside torch", f"{flips}, scores within {found['score_drift']:.2g}, on {found['source']}")
+    told = "everything included" if "parity" in own else "teacher weights not included"
+    table.add_row("size", f"{size / 1000:.0f} kB ({told})")
     out.print(table)
 
 
