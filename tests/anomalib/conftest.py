@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(pattern))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def untrained():
     """One seeded network for every call that would reach for the hub."""
     create = timm.create_model
