@@ -72,6 +72,18 @@ def dinomaly() -> object:
         return Dinomaly("vit_base_patch14_reg4_dinov2", pre_processor=Dinomaly.configure_pre_processor((224, 224), 224))
 
 
+class _Plain(torch.nn.Module):
+    """A peer without Lightning around it; its post-processing, which is nothing beside the rest, is left out."""
+
+    def __init__(self, peer: torch.nn.Module) -> None:
+        super().__init__()
+        self.before, self.model = peer.pre_processor, peer.model
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.model(self.before(images))
+        return found.pred_score, found.anomaly_map
+
+
 def opened_peer(make: Callable, folder: Path, size: int) -> Judge:
     """Its OpenVINO export at f32, fed as its own inferencer does: floats in [0, 1], channels first."""
     import openvino
@@ -80,7 +92,14 @@ def opened_peer(make: Callable, folder: Path, size: int) -> Judge:
     if not graph.exists():
         make().eval().to_openvino(folder, input_size=(size, size))
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = openvino.Core().compile_model(graph, "CPU", settings)
+    core = openvino.Core()
+    model = core.read_model(graph)
+    try:
+        model.reshape([1, 3, size, size])
+    except RuntimeError:  # PatchCore's own export comes out for a batch of two: traced for one instead
+        model = openvino.convert_model(_Plain(make().eval()), example_input=torch.rand(1, 3, size, size))
+        model.reshape([1, 3, size, size])
+    compiled = core.compile_model(model, "CPU", settings)
     return lambda pixels: compiled(pixels.transpose(2, 0, 1)[None].astype(np.float32) / 255)
 
 

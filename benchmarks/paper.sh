@@ -23,7 +23,8 @@ for set in "${@:-demo mvtec tile}"; do
     *demo*) for name in aebad standard detection-ablation localization-ablation basis incidence rank mechanism entanglement seeds visa-c; do
         table $name demo --foreground
     done
-    table foundations demo --foreground --teachers embedded-vit,embedded-cnn ;;
+    table foundations demo --foreground --teachers embedded-vit,embedded-cnn
+    table plugins demo ;;
     esac
     case $set in
     *mvtec*) for name in standard detection-ablation localization-ablation; do
@@ -38,6 +39,7 @@ for set in "${@:-demo mvtec tile}"; do
         table $name "magnetic-tile=$data/magnetic_tile" --category exposure1
     done
     table seeds "magnetic-tile=$data/magnetic_tile" --category exposure1 --seeds 54,1,42
-    table foundations "magnetic-tile=$data/magnetic_tile" --category exposure1 --teachers embedded-vit,embedded-cnn ;;
+    table foundations "magnetic-tile=$data/magnetic_tile" --category exposure1 --teachers embedded-vit,embedded-cnn
+    table plugins "magnetic-tile=$data/magnetic_tile" --category exposure1 ;;
     esac
 done

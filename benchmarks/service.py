@@ -32,8 +32,8 @@ from pathlib import Path
 import httpx
 import torch
 
-from nfad.machine import keep_freed_memory
 from nfad.judge import load_judge
+from nfad.machine import keep_freed_memory
 from nfad.vision.pixels import find_images
 
 RESULTS = Path(__file__).parent / "results" / "service.md"
