@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -110,6 +112,9 @@ def test_the_engine_tests_predicts_and_thresholds_filtered_scores(trained, folde
         assert float(found.pred_score) == pytest.approx(float(wanted.clamp(0, 1)), abs=1e-4)
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11, 4), reason="older Pythons pickle the enum in anomalib's hyperparameters by getattr"
+)
 def test_a_checkpoint_comes_back_into_a_freshly_built_model(trained, build, engine, folder, seen):
     model, runner = trained("Patchcore", 8)
     [wanted] = runner.test(model, datamodule=folder(), verbose=False)

@@ -49,7 +49,7 @@ def opened(browser, client):
 
     def go(view="inspect", at=client, scripts=(), **options):
         context = browser.new_context(base_url=str(at.base_url), **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(30_000)
         contexts.append(context)
         for script in scripts:
             context.add_init_script(path=script)
@@ -189,6 +189,7 @@ def test_a_rate_is_tried_before_it_is_applied(opened, client, past):
     page = opened("threshold")
     model = client.get("/v1/models").json()["models"][0]
     other = next(each for each in model["rates"] if each["rate"] != model["false_alarm_rate"])
+    page.locator("#rates input").first.wait_for()
     assert page.locator("#rates input").count() == len(model["rates"])
     page.locator("#what-if .answer").wait_for()
     assert page.get_by_role("button", name="Apply").is_disabled()

@@ -19,9 +19,11 @@ export function inspectView(station) {
   let shown = null;
   let working = 0;
 
-  function add(files) {
+  async function add(files) {
     const images = [...files];
     if (!images.length) return;
+    if (!station.model) await station.refresh(); // a photo dropped before the page has asked for the models
+    if (!station.model) return void station.fail(new Error("The service does not answer; try again."));
     location.hash = "#/inspect";
     const fresh = images.map(file => ({
       file,
