@@ -1,22 +1,24 @@
 """What the service costs beside the bare detector, measured side by side in one run from another process on loopback.
 
-    python benchmarks/service.py MODEL IMAGES [--images 200] [--repeats 5] [--threads 1] [--write]
+    python benchmarks/service.py IMAGES MODEL [MODEL ...] [--images 200] [--rounds 5] [--threads 1] [--write]
 
-- throughput: images a second through POST /v1/inspect with as many clients as two batches, against the same files
-  through the bare `predict_stream` (fitted; exported where MODEL is a folder) in this process; the service also draws,
-  syncs to disk and commits, and the clients share the machine with it
-- latency idle: one client, one image at a time
-- latency under overload: three times as many clients as places in the queue; served and refused apart
+- bare: the files through `predict_stream` of the same model (fitted; exported where MODEL is a folder) in this process
+- service: the same bytes through POST /v1/inspect of `nfad serve`, from as many clients as two batches; it also checks,
+  draws, syncs to disk and commits, and the clients share the machine with it. Bare and service take turns, and a round
+  gives one ratio
+- idle: one client, one image at a time
+- overload: three times as many clients as places in the queue, back 0.1 s after a refusal; served and refused apart
 
-Run it on an idle machine. Both sides get the same number of OpenMP threads, one unless told otherwise: with one a core,
-any other load makes them wait for each other, and the bare detector's own rate then varies ninefold from run to run.
-The service does all that the bare detector does and more, so a ratio above 1 is a disturbed measurement, and said so.
+Both judge with the same number of threads. With one a core there is no core left for what the service does beside
+judging, nor for the clients: the ratio is then what all of that costs. Run it on an idle machine: the service does all
+that the bare detector does and more, so a ratio above 1 is a disturbed measurement, and said so.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import socket
 import statistics
@@ -27,10 +29,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
-
-import httpx
-import torch
 
 from nfad.judge import load_judge
 from nfad.machine import keep_freed_memory
@@ -38,46 +38,62 @@ from nfad.vision.pixels import find_images
 
 RESULTS = Path(__file__).parent / "results" / "service.md"
 PLACES = 16
+BACK_AFTER = 0.1  # seconds; a client that minds Retry-After would wait for one
+HEADERS = {"Content-Type": "multipart/form-data; boundary=part"}
+Answers = dict[int, list[float]]  # seconds by status
 
 
 @contextmanager
-def service(model: Path, data: Path, threads: int) -> Iterator[str]:
-    """The address of `nfad serve` in a process of its own."""
+def service(model: Path, data: Path, threads: int) -> Iterator[int]:
+    """The port of `nfad serve` in a process of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "nfad", "serve", str(model), "--data", str(data), "--port", str(port)]
-    command += ["--queue", str(PLACES), "--least-free", "0"]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
+    command += ["--queue", str(PLACES), "--least-free", "0", "--threads", str(threads)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         while True:
             try:
-                httpx.get(f"{url}/healthz", timeout=60).raise_for_status()
+                socket.create_connection(("127.0.0.1", port)).close()
+                ask(HTTPConnection("127.0.0.1", port), "GET", "/healthz")
                 break
-            except httpx.TransportError:
+            except OSError:
                 if process.poll() is not None:
                     raise SystemExit("the service has ended; run it by hand to see why") from None
                 time.sleep(0.1)
-        yield url
+        yield port
     finally:
         process.terminate()
         process.wait()
 
 
-def hammer(url: str, contents: list[bytes], count: int, clients: int) -> tuple[float, dict[int, list[float]]]:
+def ask(connection: HTTPConnection, method: str, address: str, body: bytes | None = None) -> int:
+    connection.request(method, address, body, HEADERS if body else {})
+    answer = connection.getresponse()
+    json.loads(answer.read())
+    return answer.status
+
+
+def form(content: bytes) -> bytes:
+    head = b'--part\r\nContent-Disposition: form-data; name="image"; filename="part"\r\n\r\n'
+    return head + content + b"\r\n--part--\r\n"
+
+
+def hammer(port: int, forms: list[bytes], count: int, clients: int, back_after: float = 0) -> tuple[float, Answers]:
     """Send so many images from so many clients: seconds in all, and each answer's seconds by status."""
     turns, answers, lock = itertools.count(), {}, threading.Lock()
 
     def run() -> None:
-        with httpx.Client(base_url=url, timeout=120) as client:
-            while (turn := next(turns)) < count:
-                started = time.perf_counter()
-                form = {"image": (f"{turn}.png", contents[turn % len(contents)], "image/png")}
-                answer = client.post("/v1/inspect", files=form)
-                with lock:
-                    answers.setdefault(answer.status_code, []).append(time.perf_counter() - started)
+        connection = HTTPConnection("127.0.0.1", port, timeout=120)
+        while (turn := next(turns)) < count:
+            started = time.perf_counter()
+            status = ask(connection, "POST", "/v1/inspect", forms[turn % len(forms)])
+            with lock:
+                answers.setdefault(status, []).append(time.perf_counter() - started)
+            if status != 200:
+                time.sleep(back_after)
+        connection.close()
 
     threads = [threading.Thread(target=run) for _ in range(clients)]
     started = time.perf_counter()
@@ -89,58 +105,72 @@ def hammer(url: str, contents: list[bytes], count: int, clients: int) -> tuple[f
 
 
 def quantiles(seconds: list[float]) -> str:
+    if not seconds:
+        return "none"
     ordered = sorted(seconds)
-    return " / ".join(f"{1000 * ordered[int(share * (len(ordered) - 1))]:.0f} ms" for share in (0.5, 0.95))
+    return " / ".join(f"{1000 * ordered[round(share * (len(ordered) - 1))]:.0f} ms" for share in (0.5, 0.95))
+
+
+def measure(model: Path, folder: Path, images: int, rounds: int, threads: int) -> dict[str, str]:
+    """One model's column."""
+    paths = list(itertools.islice(itertools.cycle(list(find_images(folder))[:100]), images))
+    forms = [form(path.read_bytes()) for path in dict.fromkeys(paths)]
+    judge = load_judge(model, threads=threads)
+    clients = min(2 * judge.batch, PLACES)
+    with tempfile.TemporaryDirectory() as data, service(model, Path(data), threads) as port:
+        hammer(port, forms, 2 * clients, clients)
+        list(judge.predict_stream(paths[: 2 * judge.batch]))
+        bare, served = [], []
+        for _ in range(rounds):
+            started = time.perf_counter()
+            assert sum(1 for _ in judge.predict_stream(paths)) == images
+            bare.append(images / (time.perf_counter() - started))
+            seconds, answers = hammer(port, forms, images, clients)
+            assert set(answers) == {200}, {status: len(times) for status, times in answers.items()}
+            served.append(images / seconds)
+        _, idle = hammer(port, forms, max(20, images // 4), 1)
+        seconds, overload = hammer(port, forms, 5 * images, 3 * PLACES, BACK_AFTER)
+        assert set(overload) <= {200, 429}, set(overload)
+    ratios = [a / b for a, b in zip(served, bare, strict=True)]
+    disturbed = " (disturbed: cannot be above 1)" if max(ratios) > 1.02 else ""
+    return {
+        "bare": f"{statistics.median(bare):.1f} images/s",
+        "service": f"{statistics.median(served):.1f} images/s",
+        "service / bare": f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f}–{max(ratios):.2f}){disturbed}",
+        "idle, p50 / p95": quantiles(idle[200]),
+        "overload, served": f"{len(overload[200]) / seconds:.1f} images/s, {quantiles(overload[200])}",
+        "overload, refused": f"{len(overload.get(429, []))}, {quantiles(overload.get(429, []))}",
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--images", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", action="store_true", help=f"also write {RESULTS.name}")
     given = parser.parse_args()
     keep_freed_memory()
-    torch.set_num_threads(given.threads)
     load = os.getloadavg()[0]
-    paths = list(itertools.islice(itertools.cycle(list(find_images(given.folder))[:100]), given.images))
-    contents = [path.read_bytes() for path in dict.fromkeys(paths)]
-    judge = load_judge(given.model)
-    batch, detector = judge.batch, judge.engine
-    with tempfile.TemporaryDirectory() as data, service(given.model, Path(data), given.threads) as url:
-        hammer(url, contents, 2 * batch, batch)
-        list(detector.predict_stream(paths[: 2 * batch]))
-        bare, served = [], []
-        for _ in range(given.repeats):
-            started = time.perf_counter()
-            assert sum(1 for _ in detector.predict_stream(paths)) == given.images
-            bare.append(given.images / (time.perf_counter() - started))
-            seconds, answers = hammer(url, contents, given.images, min(2 * batch, PLACES))
-            assert set(answers) == {200}, {status: len(times) for status, times in answers.items()}
-            served.append(given.images / seconds)
-        _, idle = hammer(url, contents, max(20, given.images // 4), 1)
-        seconds, overload = hammer(url, contents, 5 * given.images, 3 * PLACES)
-        assert set(overload) <= {200, 429}, set(overload)
-    ratios = [a / b for a, b in zip(served, bare, strict=True)]
-    rows = [
-        ("bare detector", f"{statistics.median(bare):.1f} images/s at batch {batch}"),
-        ("service", f"{statistics.median(served):.1f} images/s"),
-        ("service / bare", f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"),
-        ("idle, p50 / p95", quantiles(idle[200])),
-        ("overload, served p50 / p95", quantiles(overload[200])),
-        ("overload, refused p50 / p95", quantiles(overload.get(429, [float("nan")]))),
-        ("overload, served", f"{len(overload[200]) / seconds:.1f} images/s, {len(overload.get(429, []))} refused"),
-    ]
-    rows.append(("threads, cores, load before", f"{given.threads}, {os.cpu_count()}, {load:.1f}"))
-    if max(ratios) > 1:
-        rows.append(("disturbed", "a ratio above 1 cannot be: run it again on an idle machine"))
-    lines = ["| what | measured |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
-    print("\n".join(lines))
+    columns = {}
+    for model in given.models:
+        print(f"{model.name} …", file=sys.stderr)
+        columns[model.name] = measure(model, given.folder, given.images, given.rounds, given.threads)
+    names = next(iter(columns.values()))
+    lines = [f"| {given.threads} thread(s), {os.cpu_count()} cores | {' | '.join(columns)} |"]
+    lines += ["| --- |" + " --- |" * len(columns)]
+    lines += [f"| {name} | {' | '.join(column[name] for column in columns.values())} |" for name in names]
+    told = (
+        f"{given.rounds} rounds of {given.images} images; median (least–most). Load of the machine before: {load:.1f}."
+    )
+    text = "\n".join([*lines, "", told, ""])
+    print(text)
     if given.write:
-        head = f"# The service beside the bare detector\n\n`{' '.join(['python', *sys.argv])}`\n\n"
-        RESULTS.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+        command = f"python benchmarks/service.py IMAGES MODEL … --images {given.images} --threads {given.threads}"
+        before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# The service beside the bare detector\n"
+        RESULTS.write_text(f"{before}\n`{command} --write`\n\n{text}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -78,17 +78,24 @@ def judge_of(detector: Any, sha256: str = "") -> Judge:
     )  # fmt: skip
 
 
-def load_judge(path: Path, weights: str | None = None) -> Judge:
-    """A file written by `nfad fit`, or a folder written by `nfad export`."""
+def load_judge(path: Path, weights: str | None = None, threads: int | None = None) -> Judge:
+    """A file written by `nfad fit`, or a folder written by `nfad export`; `threads` to judge with, None for all.
+
+    torch has one number of threads in a process: that of the file loaded last.
+    """
     if not path.is_dir():
         from nfad.detector import Detector
 
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
         return judge_of(Detector.load(path, weights), _sha256(path))
     if weights is not None:
         raise NfadError(f"{path} was exported with its weights inside; leave out --weights")
     from nfad.deploy.runtime import Runtime
 
-    runtime = Runtime.load(path)
+    runtime = Runtime.load(path, threads)
     facts = runtime.facts
     config = facts["config"]
     return Judge(

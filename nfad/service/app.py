@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -26,6 +25,8 @@ from nfad.service.security import COOKIE, Guard, Patience, cookie_of, is_known, 
 from nfad.service.service import Service
 
 log = logging.getLogger("nfad.service")
+# Not asked of the system: some tell browsers that scripts are plain text, which they then refuse.
+KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 COOKIE_SECONDS = 30 * 24 * 3600
 ABOUT = "Judge images against a model of good parts; every inspection is kept. See docs/service.md."
 
@@ -148,7 +149,7 @@ def _page() -> dict[str, tuple[bytes, str]]:
     found = {}
     for file in folder.iterdir() if folder.is_dir() else ():
         if file.is_file() and not file.name.startswith((".", "__")):
-            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            kind = KINDS[file.name.rpartition(".")[2]]
             found["/" if file.name == "index.html" else f"/{file.name}"] = (file.read_bytes(), kind)
     return found
 

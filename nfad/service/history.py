@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from io import BytesIO
 from typing import Annotated, BinaryIO, Literal
 
 import numpy as np
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
-from PIL import Image
 
 from nfad.pictures import bounded, heatmap, levels, overlay
 from nfad.records import Geometry
@@ -19,7 +17,7 @@ from nfad.service.record import ID_PATTERN, NOTE_LENGTH, Inspection, as_text, is
 from nfad.service.refusal import Refused
 from nfad.service.routes import Here, refusals
 from nfad.service.service import Service
-from nfad.service.shelf import png, raw
+from nfad.service.shelf import jpeg, png, raw
 from nfad.service.store import Filters
 
 router = APIRouter(prefix="/v1/inspections", tags=["History"])
@@ -90,12 +88,16 @@ def take_back(here: Here, id: Id) -> Inspected:
 
 @router.get("/{id}/photo", summary="The photo, at most 1600 pixels a side", **picture("image/jpeg"))
 def photo(here: Here, id: Id) -> Response:
-    return Response(_content(here, id, "photo.jpg"), media_type="image/jpeg", headers=FOR_EVER)
+    return Response(jpeg(_photo(here, _known(here.store.get(id)))), media_type="image/jpeg", headers=FOR_EVER)
 
 
 @router.get("/{id}/thumbnail", summary="The photo, at most 256 pixels a side", **picture("image/jpeg"))
 def thumbnail(here: Here, id: Id) -> Response:
-    return Response(_content(here, id, "thumbnail.jpg"), media_type="image/jpeg", headers=FOR_EVER)
+    _known(here.store.get(id))
+    path = here.shelf.path(id, "thumbnail.jpg")
+    if path is None:
+        raise _removed()
+    return Response(path.read_bytes(), media_type="image/jpeg", headers=FOR_EVER)
 
 
 @router.get("/{id}/original", summary="The bytes that were uploaded", **picture("application/octet-stream"))
@@ -128,8 +130,7 @@ def map_picture(here: Here, id: Id, name: MapName, look: Look = "overlay") -> Re
 
 
 def _over_photo(here: Service, inspection: Inspection, view: np.ndarray, level: float | None) -> np.ndarray:
-    with Image.open(BytesIO(_content(here, inspection.id, "photo.jpg"))) as opened:
-        shown = bounded(np.asarray(opened.convert("RGB")), OVERLAY_SIDE)
+    shown = bounded(_photo(here, inspection), OVERLAY_SIDE)
     height, width = shown.shape[:2]
     box = inspection.view
     geometry = Geometry(
@@ -144,12 +145,11 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
             yield chunk
 
 
-def _content(here: Service, id: str, name: str) -> bytes:
-    _known(here.store.get(id))
-    path = here.shelf.path(id, name)
-    if path is None:
+def _photo(here: Service, inspection: Inspection) -> np.ndarray:
+    photo = here.shelf.photo(inspection.id, inspection.suffix)
+    if photo is None:
         raise _removed()
-    return path.read_bytes()
+    return photo
 
 
 def _known(inspection: Inspection | None) -> Inspection:

@@ -61,7 +61,7 @@ class Model:
         inspections = [self._inspection(each) for each in judged]
         self._shelf.put(
             [
-                Entry(inspection.id, each.ticket.upload.path, inspection.suffix, drawn(each.photo, each.prediction))
+                Entry(inspection.id, each.ticket.upload.path, inspection.suffix, drawn(each.thumbnail, each.prediction))
                 for inspection, each in zip(inspections, judged, strict=True)
             ]
         )
@@ -84,9 +84,6 @@ class Model:
 
     def _inspection(self, judged: Judged) -> Inspection:
         prediction, upload, id = judged.prediction, judged.ticket.upload, new_id()
-        height, width = judged.photo.shape[:2]
-        if prediction.geometry is not None:
-            height, width = prediction.geometry.height, prediction.geometry.width
         return Inspection(
             id=id,
             time=iso(time_of(id)),
@@ -108,17 +105,15 @@ class Model:
             nuisance_fraction=prediction.nuisance_fraction,
             sentence=prediction.explain(),
             milliseconds=round(judged.milliseconds, 1),
-            width=width,
-            height=height,
+            width=prediction.geometry.width,
+            height=prediction.geometry.height,
             scale=judged.judge.scale,
             nuisance_by_family=dict(prediction.nuisance_by_family),
             view=view_of(prediction),
         )
 
 
-def load_models(
-    paths: Sequence[Path], load: Load, store: Store, shelf: Shelf, metrics: Metrics, places: int
-) -> dict[str, Model]:
+def load_judges(paths: Sequence[Path], load: Load) -> dict[str, Judge]:
     """All of them by name, which is the file's without its suffix; nothing is served if one cannot be loaded."""
     judges: dict[str, Judge] = {}
     for path in paths:
@@ -128,7 +123,7 @@ def load_models(
         if name in judges:
             raise NfadError(f"two models are called {name}; a model is known by its file's name, so rename one")
         judges[name] = load(path)
-    return {name: Model(name, judge, store, shelf, metrics, places) for name, judge in judges.items()}
+    return judges
 
 
 def thresholds(judge: Judge, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:

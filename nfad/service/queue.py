@@ -19,11 +19,10 @@ import numpy as np
 
 from nfad.errors import NfadError
 from nfad.judge import Judge
-from nfad.pictures import bounded
 from nfad.records import Prediction
 from nfad.service.record import Inspection
 from nfad.service.refusal import Refused
-from nfad.service.shelf import PHOTO_SIDE
+from nfad.service.shelf import THUMBNAIL_SIDE, shown
 from nfad.service.uploads import Upload
 from nfad.vision.pixels import load_part
 
@@ -45,7 +44,7 @@ class Judged:
     """A ticket after its turn, before it is kept."""
 
     ticket: Ticket
-    photo: np.ndarray  # 8 bits, bounded
+    thumbnail: np.ndarray
     prediction: Prediction
     judge: Judge  # as it was at that moment: its rate may be changed at any time
     milliseconds: float
@@ -128,15 +127,14 @@ class Queue:
         opened: list[tuple[Ticket, np.ndarray]] = []
 
         def pixels() -> Iterator[np.ndarray]:
-            """One whole photo in memory at a time; only its reduced copy stays."""
+            """One whole photo in memory at a time; only its thumbnail stays."""
             for ticket in tickets:
                 try:
                     image = load_part(ticket.upload.path)
                 except NfadError as error:
                     ticket.answer.set_exception(Refused(400, ticket.upload.told(error)))
                     continue
-                shown = image if image.dtype == np.uint8 else (image >> 8).astype(np.uint8)
-                opened.append((ticket, bounded(shown, PHOTO_SIDE)))
+                opened.append((ticket, shown(image, THUMBNAIL_SIDE)))
                 yield image
 
         def skip(_: object, reason: str) -> None:
@@ -146,8 +144,8 @@ class Queue:
         predictions = list(judge.predict_stream(pixels(), skip))
         now = time.perf_counter()
         return [
-            Judged(ticket, photo, prediction, judge, (now - ticket.since) * 1000)
-            for (ticket, photo), prediction in zip(opened, predictions, strict=True)
+            Judged(ticket, thumbnail, prediction, judge, (now - ticket.since) * 1000)
+            for (ticket, thumbnail), prediction in zip(opened, predictions, strict=True)
         ]
 
     def _keep_all(self) -> None:

@@ -78,8 +78,6 @@ def as_text(value: str, length: int) -> str:
 def view_of(prediction: Prediction) -> dict[str, float]:
     """The model's view as shares of the photo's sides."""
     box = prediction.geometry
-    if box is None:
-        return {"left": 0.0, "top": 0.0, "width": 1.0, "height": 1.0}
     return {
         "left": box.left / box.width,
         "top": box.top / box.height,

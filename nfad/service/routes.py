@@ -32,8 +32,8 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {s: {"model": Error, "description": REASONS[s]} for s in sorted({*statuses, 401, 403, 422, 503})}
 
 
-def service_of(request: Request) -> Service:
-    return request.app.state.service
+async def service_of(request: Request) -> Service:
+    return request.app.state.service  # async, or every request would first go to a thread for this
 
 
 Here = Annotated[Service, Depends(service_of)]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nfad.service.metrics import Metrics
-from nfad.service.models import Load, Model, load_models
+from nfad.service.models import Load, Model, load_judges
 from nfad.service.refusal import Refused
 from nfad.service.settings import Keep, Settings
 from nfad.service.shelf import Shelf
@@ -62,7 +62,8 @@ class Service:
 
 
 def open_service(settings: Settings, models: Sequence[Path], load: Load) -> Service:
-    """The one place where the parts meet."""
+    """The one place where the parts meet; a model that cannot be loaded leaves nothing behind."""
+    judges = load_judges(models, load)
     with ExitStack() as undo:
         shelf = Shelf(settings.data, settings.least_free)
         undo.callback(shelf.close)
@@ -72,7 +73,7 @@ def open_service(settings: Settings, models: Sequence[Path], load: Load) -> Serv
         shelf.sweep(store.known)
         metrics = Metrics()
         metrics.free.set_function(shelf.free)
-        loaded = load_models(models, load, store, shelf, metrics, settings.places)
+        loaded = {name: Model(name, judge, store, shelf, metrics, settings.places) for name, judge in judges.items()}
         undo.pop_all()
     return Service(settings, store, shelf, metrics, loaded)
 

@@ -20,10 +20,12 @@ from nfad.pictures import bounded
 from nfad.records import Prediction
 from nfad.service.record import time_of
 from nfad.service.refusal import Refused
+from nfad.vision.pixels import load_part
 from nfad.writing import ready_folder, replacing
 
 MAPS = ("map", "detection_map", "control_map")
 PHOTO_SIDE, THUMBNAIL_SIDE = 1600, 256
+COARSER = 2  # maps are smooth: at half the view's resolution they lose less than a hundredth of their range
 LOW, SPAN = -8.0, 128.0  # z-scores that 16 bits hold, in steps of 0.002; colours are full long before the end
 SYNCS = 8  # files synced at once
 RECENT = 2  # days of pictures looked through at a start for what a crash has left
@@ -31,21 +33,24 @@ RECENT = 2  # days of pictures looked through at a start for what a crash has le
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is kept of a judged image beside the upload itself, encoded."""
+    """What is kept of a judged image beside the upload itself, encoded; larger pictures are drawn when asked for."""
 
-    photo: bytes
     thumbnail: bytes
     maps: bytes
 
 
-def drawn(photo: np.ndarray, prediction: Prediction) -> Pictures:
-    """Encode a photo (8 bits, already bounded) and a prediction's maps, one below the other."""
-    stacked = np.concatenate([getattr(prediction, name) for name in MAPS])
-    return Pictures(
-        photo=_encoded(photo, "JPEG", quality=90),
-        thumbnail=_encoded(bounded(photo, THUMBNAIL_SIDE), "JPEG", quality=80),
-        maps=png(raw(stacked)),
-    )
+def drawn(thumbnail: np.ndarray, prediction: Prediction) -> Pictures:
+    """Encode a thumbnail and a prediction's maps, one below the other."""
+    maps = [getattr(prediction, name) for name in MAPS]
+    if np.array_equal(maps[0], maps[1]):
+        del maps[1]
+    coarse = [np.asarray(Image.fromarray(each).reduce(COARSER)) for each in maps]
+    return Pictures(_encoded(thumbnail, "JPEG", quality=80), png(raw(np.concatenate(coarse))))
+
+
+def shown(pixels: np.ndarray, side: int) -> np.ndarray:
+    """A photo of 8 or 16 bits as people see it, its longest side bounded."""
+    return bounded(pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8), side)
 
 
 @dataclass(frozen=True)
@@ -112,12 +117,15 @@ class Shelf:
             written = [path for entry, folder in zip(entries, parts, strict=True) for path in _fill(folder, entry)]
             # Side by side: a disk syncs ten files in little more time than one.
             list(self._threads.map(_sync, [*written, *parts]))
-            for day in {place.parent for place in places}:
-                day.mkdir(exist_ok=True)
+            days = {place.parent for place in places}
+            for day in days:
+                if not day.exists():
+                    day.mkdir()
+                    _sync(self._pictures)
             for folder, place in zip(parts, places, strict=True):
                 os.replace(folder, place)
-            for folder in {self._pictures, *(place.parent for place in places)}:
-                _sync(folder)
+            for day in days:
+                _sync(day)
         except OSError as error:
             for folder in (*parts, *places):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -128,14 +136,21 @@ class Shelf:
         path = self._folder(id) / name
         return path if path.is_file() else None
 
+    def photo(self, id: str, suffix: str) -> np.ndarray | None:
+        """The upload as it is shown, upright and at most PHOTO_SIDE a side."""
+        path = self.path(id, f"original{suffix}")
+        return None if path is None else shown(load_part(path), PHOTO_SIDE)
+
     def map(self, id: str, name: str) -> np.ndarray | None:
-        """One of the z-score maps in the model's view."""
+        """One of the z-score maps of the model's view."""
         path = self.path(id, "maps.png")
         if path is None:
             return None
         with Image.open(path) as opened:
             values = np.asarray(opened, dtype=np.float32)
-        return np.split(values, len(MAPS))[MAPS.index(name)] * (SPAN / 65535) + LOW
+        kept = np.split(values, round(values.shape[0] / values.shape[1]))  # a view is square
+        place = {"map": 0, "detection_map": len(kept) - 2, "control_map": -1}[name]  # one that is the first is not kept
+        return kept[place] * (SPAN / 65535) + LOW
 
     def remove(self, id: str) -> None:
         shutil.rmtree(self._folder(id), ignore_errors=True)
@@ -158,6 +173,10 @@ def raw(view: np.ndarray) -> np.ndarray:
     return np.rint((np.nan_to_num(view) - LOW) * (65535 / SPAN)).clip(0, 65535).astype(np.uint16)
 
 
+def jpeg(values: np.ndarray) -> bytes:
+    return _encoded(values, "JPEG", quality=90)
+
+
 def _encoded(values: np.ndarray, kind: str, **options: int) -> bytes:
     buffer = BytesIO()
     Image.fromarray(values).save(buffer, kind, **options)
@@ -167,11 +186,8 @@ def _encoded(values: np.ndarray, kind: str, **options: int) -> bytes:
 def _fill(folder: Path, entry: Entry) -> list[Path]:
     """Write an entry's files, not yet synced, into a new folder."""
     folder.mkdir()
-    contents = {
-        "photo.jpg": entry.pictures.photo, "thumbnail.jpg": entry.pictures.thumbnail, "maps.png": entry.pictures.maps
-    }  # fmt: skip
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
+    (folder / "thumbnail.jpg").write_bytes(entry.pictures.thumbnail)
+    (folder / "maps.png").write_bytes(entry.pictures.maps)
     os.replace(entry.upload, folder / f"original{entry.suffix}")
     return list(folder.iterdir())
 

@@ -24,6 +24,7 @@ from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
 
 FIELD = "image"
 OVERHEAD = 64 * 1024  # boundaries and headers around the files
+AT_ONCE = 1 << 20  # bytes gathered in memory before a thread writes them
 # Pillow reads more, but some of it with the help of other programs; a camera writes none of that.
 FORMATS = {
     "PNG": ".png", "JPEG": ".jpg", "TIFF": ".tif", "BMP": ".bmp", "WEBP": ".webp", "GIF": ".gif", "PPM": ".ppm",
@@ -63,17 +64,20 @@ async def received(
 
 
 async def _read(request: Request, form: _Form, total: int, seconds: float) -> None:
-    count = 0
+    count, gathered = 0, bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 count += len(chunk)
                 if count > total + OVERHEAD:
                     raise Refused(413, f"the upload is larger than the {total / 1e6:g} MB that are taken at once")
-                await run_in_threadpool(form.write, chunk)
+                gathered += chunk
+                if len(gathered) >= AT_ONCE:
+                    await run_in_threadpool(form.write, bytes(gathered))
+                    gathered.clear()
+            await run_in_threadpool(form.finish, bytes(gathered))
     except TimeoutError:
         raise Refused(408, f"the upload did not arrive within {seconds:g} s; send it again") from None
-    form.finish()
 
 
 def checked(upload: Upload) -> Upload:
@@ -134,7 +138,9 @@ class _Form:
         except OSError as error:
             raise Refused(507, f"the upload cannot be kept: {error.strerror}; is the disk full?") from error
 
-    def finish(self) -> None:
+    def finish(self, chunk: bytes) -> None:
+        """Write the last chunk; refuse what is not a whole form with a file in it."""
+        self.write(chunk)
         if not self._ended:
             raise Refused(400, "the upload broke off before its end; send it again")
         if not self.uploads:

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nfad.cli_serve import serve
+from nfad.cli_serve import _listener, serve
 from nfad.errors import NfadError
 
 app = typer.Typer()
@@ -40,6 +40,14 @@ def test_models_that_cannot_be_served_let_go_of_the_folder(model, tmp_path, port
         sentence = refused(tmp_path / name, "--data", tmp_path / "data", "--port", port)
         assert "does not exist" in sentence or "rename it" in sentence
     assert "two models" in refused(model, model, "--data", tmp_path / "data", "--port", port)
+    assert not (tmp_path / "data").exists()
+
+
+def test_answers_do_not_wait_to_be_acknowledged(port):
+    with _listener("127.0.0.1", port) as listener, socket.create_connection(("127.0.0.1", port)):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_token_comes_from_the_environment_too(model, tmp_path, monkeypatch):

@@ -1,10 +1,12 @@
 import shutil
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from service.serving import image, png, serving
 
 from nfad.errors import NfadError
@@ -12,9 +14,9 @@ from nfad.service.record import first_id, new_id, time_of
 from nfad.service.refusal import Refused
 from nfad.service.service import tidy
 from nfad.service.settings import Keep
-from nfad.service.shelf import LOW, SPAN, Entry, Pictures, Shelf, raw
+from nfad.service.shelf import LOW, SPAN, Entry, Pictures, Shelf, drawn, raw
 
-PICTURES = Pictures(b"photo", b"thumbnail", b"maps")
+PICTURES = Pictures(b"thumbnail", b"maps")
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def test_entries_appear_whole_and_leave_no_upload(shelf):
     shelf.put(entries)
     for each in entries:
         assert shelf.path(each.id, "original.png").read_bytes() == b"original"
-        assert shelf.path(each.id, "photo.jpg").read_bytes() == b"photo"
+        assert shelf.path(each.id, "thumbnail.jpg").read_bytes() == b"thumbnail"
         assert shelf.path(each.id, "none") is None
     assert not list((shelf.root / "incoming").iterdir())
 
@@ -46,7 +48,7 @@ def test_if_one_cannot_be_kept_none_is(shelf):
     with pytest.raises(Refused) as refused:
         shelf.put(entries)
     assert refused.value.status == 507
-    assert all(shelf.path(each.id, "photo.jpg") is None for each in entries)
+    assert all(shelf.path(each.id, "thumbnail.jpg") is None for each in entries)
 
 
 def test_a_start_removes_what_a_crash_left_and_nothing_else(tmp_path):
@@ -57,7 +59,7 @@ def test_a_start_removes_what_a_crash_left_and_nothing_else(tmp_path):
     shelf.close()
     again = Shelf(tmp_path)
     again.sweep(lambda ids: set(ids) & {kept.id})
-    assert again.path(kept.id, "photo.jpg") and again.path(lost.id, "photo.jpg") is None
+    assert again.path(kept.id, "maps.png") and again.path(lost.id, "maps.png") is None
     assert not list((tmp_path / "incoming").iterdir())
     again.close()
 
@@ -75,6 +77,21 @@ def test_one_process_and_one_database_a_folder(shelf):
 def test_maps_are_kept_to_a_step(value):
     kept = float(raw(np.array([value]))[0]) / 65535 * SPAN + LOW
     assert abs(kept - min(max(value, LOW), LOW + SPAN)) <= 0.51 * SPAN / 65535
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_maps_are_kept_once_each_and_smooth_ones_lose_little(shelf, same):
+    wave = np.hypot(*np.meshgrid(np.linspace(-4, 4, 64), np.linspace(-4, 4, 64)))
+    maps = {"map": np.cos(wave), "detection_map": np.cos(wave if same else 2 * wave), "control_map": 3 * np.cos(wave / 2)}
+    maps = {name: each.astype(np.float32) for name, each in maps.items()}
+    kept = Entry(new_id(), shelf.new_upload(), ".png", drawn(np.zeros((9, 9, 3), np.uint8), SimpleNamespace(**maps)))
+    kept.upload.write_bytes(b"original")
+    shelf.put([kept])
+    with Image.open(shelf.path(kept.id, "maps.png")) as opened:
+        assert opened.size == (32, 64 if same else 96)
+    for name, wanted in maps.items():
+        back = Image.fromarray(shelf.map(kept.id, name)).resize((64, 64), Image.Resampling.BICUBIC)
+        assert np.abs(np.asarray(back) - wanted)[2:-2, 2:-2].max() < 0.02 * np.ptp(wanted)
 
 
 def test_room_is_checked_against_what_is_free(shelf):
