@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Shelf:
     def __init__(self, root: Path, least_free: int = 0) -> None:
         self.root, self._least_free = ready_folder(root), least_free
         self._incoming, self._pictures = self.root / "incoming", self.root / "pictures"
-        self._lock = _lock(self.root)
+        self._lock, self._drawing = _lock(self.root), threading.Lock()
         self._threads = ThreadPoolExecutor(SYNCS, "syncing")
         shutil.rmtree(self._incoming, ignore_errors=True)  # what was under way when the last process ended
         for folder in (self._incoming, self._pictures):
@@ -139,7 +140,10 @@ class Shelf:
     def photo(self, id: str, suffix: str) -> np.ndarray | None:
         """The upload as it is shown, upright and at most PHOTO_SIDE a side."""
         path = self.path(id, f"original{suffix}")
-        return None if path is None else shown(load_part(path), PHOTO_SIDE)
+        if path is None:
+            return None
+        with self._drawing:  # however many ask, one whole photo is in memory
+            return shown(load_part(path), PHOTO_SIDE)
 
     def map(self, id: str, name: str) -> np.ndarray | None:
         """One of the z-score maps of the model's view."""
