@@ -1,9 +1,9 @@
-"""Exported models beside anomalib's and beside torch: latency, distance from the machine's limit, memory, size.
+"""Exported models beside anomalib's and beside torch: latency, memory, size, what 8 bits change, the machine's limit.
 
-    python benchmarks/deploy.py DATA SCRATCH [--rounds 12]
+    python benchmarks/deploy.py DATA SCRATCH [--rounds 12] [--only accuracy memory …]
 
 One image at a time from uint8 pixels to a verdict, preprocessing included, every candidate in turn in each round of one
-run. Peers keep untrained weights, which do not change what they cost. Exports stay in SCRATCH for the next run.
+run. Exports stay in SCRATCH for the next run. With --only the other sections of the results stay as they are.
 """
 
 from __future__ import annotations
@@ -17,90 +17,27 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import torch
+from limits import gflop, instructions, peak
+from peers import SIZE, Judge, dinomaly, opened_peer, peers
 
 from nfad import Config, Detector
+from nfad.data.catalog import load
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.deploy.parity import LIMITS, Limits
+from nfad.evaluation.metrics import image_metrics
 from nfad.machine import keep_freed_memory, ready_for_openvino
-from nfad.vision.images import find_images, load_part
+from nfad.vision.images import load_part
 
 RESULTS = Path(__file__).parent / "results" / "deploy.md"
-SIZE = 256  # of the embedded models and of the peers beside them
-BANK = 20_480  # patches PatchCore keeps of 200 images at 256²: a tenth of 32 × 32 each
 OURS = {"NFAD CNN": "embedded-fast", "NFAD ViT": "embedded"}
-Judge = Callable[[np.ndarray], object]
-
-
-def peers() -> dict[str, Callable]:
-    """anomalib's models, on networks of our size where they take one."""
-    from anomalib.models import EfficientAd, Patchcore, ReverseDistillation
-
-    def patchcore() -> Patchcore:
-        made = Patchcore(
-            "tf_efficientnet_lite0", ["blocks.2", "blocks.4"], pre_trained=False,
-            pre_processor=Patchcore.configure_pre_processor((SIZE, SIZE)),
-        )  # fmt: skip
-        made.model.memory_bank = torch.randn(BANK, sum(made.model.feature_extractor.out_dims))
-        return made
-
-    return {
-        "anomalib PatchCore (the same CNN)": patchcore,
-        "anomalib ReverseDistillation (ResNet-18)": lambda: ReverseDistillation(
-            "resnet18", pre_trained=False, pre_processor=ReverseDistillation.configure_pre_processor((SIZE, SIZE))
-        ),
-        "anomalib EfficientAD-S": lambda: EfficientAd(pre_processor=EfficientAd.configure_pre_processor((SIZE, SIZE))),
-    }
-
-
-def dinomaly() -> object:
-    import timm
-    from anomalib.models import Dinomaly
-
-    def untrained(name: str, pretrained: bool = False, **options: object) -> torch.nn.Module:
-        return create(name, pretrained=False, **options)
-
-    create = timm.create_model
-    with mock.patch("timm.create_model", untrained):  # it has no option to leave the hub alone
-        return Dinomaly("vit_base_patch14_reg4_dinov2", pre_processor=Dinomaly.configure_pre_processor((224, 224), 224))
-
-
-class _Plain(torch.nn.Module):
-    """A peer without Lightning around it; its post-processing, which is nothing beside the rest, is left out."""
-
-    def __init__(self, peer: torch.nn.Module) -> None:
-        super().__init__()
-        self.before, self.model = peer.pre_processor, peer.model
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found = self.model(self.before(images))
-        return found.pred_score, found.anomaly_map
-
-
-def opened_peer(make: Callable, folder: Path, size: int) -> Judge:
-    """Its OpenVINO export at f32, fed as its own inferencer does: floats in [0, 1], channels first."""
-    import openvino
-
-    graph = folder / "weights" / "openvino" / "model.xml"
-    if not graph.exists():
-        make().eval().to_openvino(folder, input_size=(size, size))
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    core = openvino.Core()
-    model = core.read_model(graph)
-    try:
-        model.reshape([1, 3, size, size])
-    except RuntimeError:  # PatchCore's own export comes out for a batch of two: traced for one instead
-        model = openvino.convert_model(_Plain(make().eval()), example_input=torch.rand(1, 3, size, size))
-        model.reshape([1, 3, size, size])
-    compiled = core.compile_model(model, "CPU", settings)
-    return lambda pixels: compiled(pixels.transpose(2, 0, 1)[None].astype(np.float32) / 255)
+PRECISIONS = ("fp32", "int8")
+FITTED = 60  # images of the embedded models, and of their calibration
 
 
 def exported(model: Path, folder: Path, precision: str, normals: list[Path], backend: str = "openvino") -> Runtime:
@@ -139,43 +76,6 @@ def table(times: dict[str, list[float]], beside: str, rounds: int) -> list[str]:
     return lines
 
 
-def peak(precision: str) -> float:
-    """GFLOP/s of the machine's best product of two large matrices."""
-    import openvino as ov
-    from openvino import opset13 as ops
-
-    n = 2048
-    x = ops.parameter([n, n], np.float32)
-    w = np.random.default_rng(0).integers(-127, 128, (n, n)).astype(np.float32)
-    left, right = x, ops.constant(w)
-    if precision == "int8":
-        left = ops.fake_quantize(x, *[np.float32(v) for v in (0, 255, 0, 255)], 256)
-        right = ops.fake_quantize(right, *[np.float32(v) for v in (-127, 127, -127, 127)], 255)
-    settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    product = ov.compile_model(ov.Model([ops.matmul(left, right, False, False)], [x]), "CPU", settings)
-    given = np.random.default_rng(1).integers(0, 256, (n, n)).astype(np.float32)
-    best = np.inf
-    for _ in range(12):
-        started = time.perf_counter()
-        product(given)
-        best = min(best, time.perf_counter() - started)
-    if precision == "fp32":  # whichever library multiplies best here
-        left, right = torch.from_numpy(given), torch.from_numpy(w)
-        for _ in range(12):
-            started = time.perf_counter()
-            left @ right
-            best = min(best, time.perf_counter() - started)
-    return 2 * n**3 / best / 1e9
-
-
-def gflop(detector: Detector) -> float:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counted:
-        detector.predict_tensor(torch.rand(1, 3, detector.config.size, detector.config.size))
-    return counted.get_total_flops() / 1e9
-
-
 RESIDENT = """
 import sys, numpy as np
 from nfad.deploy import Runtime
@@ -196,62 +96,106 @@ def size_of(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.iterdir()) / 2**20
 
 
-def fitted(scratch: Path, name: str, images: list[Path], config: Config) -> Path:
-    path = scratch / f"{name}.nfad"
-    if not path.exists():
-        Detector.fit(images, config).save(path)
-    return path
+class Bench:
+    """What the sections share: fitted once, exported once, timed once, and only if a section asks."""
+
+    def __init__(self, data: Path, scratch: Path, rounds: int, without: list[str]) -> None:
+        self.scratch, self.rounds, self.without = scratch, rounds, without
+        [self.bottle] = load("mvtec-ad", data / "mvtec_256", ["bottle"])
+        self.normals = [sample.path for sample in self.bottle.train]
+        self.pixels = [load_part(path) for path in self.normals[:8]]
+
+    @cached_property
+    def models(self) -> dict[str, Path]:
+        return {title: self.fitted(preset, FITTED, Config.preset(preset)) for title, preset in OURS.items()}
+
+    @cached_property
+    def detectors(self) -> dict[str, Detector]:
+        return {title: Detector.load(path) for title, path in self.models.items()}
+
+    @cached_property
+    def runtimes(self) -> dict[str, Runtime]:
+        return {
+            f"{title} {precision}": exported(path, self.folder(title, precision), precision, self.normals[:FITTED])
+            for title, path in self.models.items()
+            for precision in PRECISIONS
+        }
+
+    @cached_property
+    def times(self) -> dict[str, list[float]]:
+        """Of the embedded models and their peers."""
+        candidates: dict[str, Judge] = {
+            name: opened_peer(make, self.scratch / re.sub(r"\W+", "-", name), SIZE) for name, make in peers().items()
+        }
+        candidates |= {name: runtime.predict for name, runtime in self.runtimes.items()}
+        candidates |= {f"{title} torch": detector.predict for title, detector in self.detectors.items()}
+        return latencies(candidates, self.pixels, self.rounds)
+
+    @cached_property
+    def pair(self) -> Detector:
+        """A teacher and a student of the paper's size; its weights are random, which does not change what it costs."""
+        untrained = {"teacher": "vit_base_patch16_224", "weights": "untrained"}
+        config = Config.preset("paper", **untrained, student="untrained-vit_base_patch16_224", epochs=1)
+        return Detector.load(self.fitted("vit-b-pair", 12, config))
+
+    @cached_property
+    def pair_times(self) -> dict[str, list[float]]:
+        judges: dict[str, Judge] = {"ViT-B pair torch": self.pair.predict}
+        for precision in ("fp32",) if "pair-int8" in self.without else PRECISIONS:
+            model, folder = self.scratch / "vit-b-pair.nfad", self.scratch / f"vit-b-pair-{precision}"
+            # Its weights are random, so whether 8 bits keep its verdicts means nothing here.
+            with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, 1.0)}):
+                judges[f"ViT-B pair {precision}"] = exported(model, folder, precision, self.normals[:FITTED]).predict
+        if "dinomaly" not in self.without:
+            judges["anomalib Dinomaly (ViT-B) at 224²"] = opened_peer(dinomaly, self.scratch / "dinomaly", 224)
+        return latencies(judges, self.pixels[:2], self.rounds)
+
+    def fitted(self, name: str, count: int, config: Config) -> Path:
+        path = self.scratch / f"{name}.nfad"
+        if not path.exists():
+            Detector.fit(self.normals[:count], config).save(path)
+        return path
+
+    def folder(self, title: str, precision: str) -> Path:
+        return self.scratch / f"{OURS[title]}-{precision}"
 
 
-def instructions() -> str:
-    """What the CPU multiplies with: 8 bits are fast only where it has instructions for them (VNNI)."""
-    flags = Path("/proc/cpuinfo").read_text()
-    known = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8")
-    return ", ".join(flag for flag in known if re.search(rf"\b{flag}\b", flags))
+def latency(bench: Bench) -> list[str]:
+    here = [name for name in bench.times if name.startswith("anomalib")]
+    fastest = min(here, key=lambda name: statistics.median(bench.times[name]))
+    return table(bench.times, fastest, bench.rounds)
 
 
-def keep(lines: list[str]) -> None:
-    """After every part, so that an interrupted run leaves what it has."""
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def accuracy(bench: Bench) -> list[str]:
+    """Flips are those of the export's own comparison with torch; the rest is measured on the test images."""
+    test = bench.bottle.test
+    labels = np.array([sample.anomalous for sample in test])
+    rate = bench.detectors["NFAD CNN"].false_alarm_rate
+    lines = [
+        f"MVTec AD bottle, {FITTED} images to fit and to set the threshold on, for {rate:.1%} false alarms at most. "
+        "Verdicts, with and without the filter, are compared with torch's on normals, corrupted and edited copies.",
+        "",
+        "| | verdicts flipped | image AUROC | good parts flagged | bad parts flagged | on disk |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for title, detector in bench.detectors.items():
+        judges = {"torch": detector} | {each: bench.runtimes[f"{title} {each}"] for each in PRECISIONS}
+        for name, judge in judges.items():
+            judged = list(judge.predict_stream([sample.path for sample in test]))
+            auroc = image_metrics(np.array([each.score for each in judged]), labels).auroc
+            flagged = np.array([each.is_anomalous for each in judged])
+            good, bad = (f"{flagged[side].sum()} of {side.sum()}" for side in (~labels, labels))
+            flips, size = "", f"{bench.models[title].stat().st_size / 2**20:.2f} MiB and the teacher"
+            if name != "torch":
+                parity = judge.facts["parity"]
+                flips = f"{parity['flips']} of {parity['verdicts']}"
+                size = f"{size_of(bench.folder(title, name)):.2f} MiB"
+            lines.append(f"| {title} {name} | {flips} | {auroc:.3f} | {good} | {bad} | {size} |")
+    return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("scratch", type=Path)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--without", nargs="*", default=[], choices=["pair-int8", "dinomaly"], help="the longest parts")
-    options = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
-    keep_freed_memory()
-    ready_for_openvino()
-    scratch = options.scratch
-    scratch.mkdir(parents=True, exist_ok=True)
-    normals = list(find_images(options.data / "mvtec_256" / "bottle" / "train" / "good"))
-    pixels = [load_part(path) for path in normals[:8]]
-    lines = [f"{os.cpu_count()} cores ({instructions()}), batch 1, 256×256 photos, preprocessing included.", ""]
-
-    models = {title: fitted(scratch, preset, normals[:60], Config.preset(preset)) for title, preset in OURS.items()}
-    runtimes = {
-        f"{title} {precision}": exported(path, scratch / f"{path.stem}-{precision}", precision, normals[:60])
-        for title, path in models.items()
-        for precision in ("fp32", "int8")
-    }
-    detectors = {title: Detector.load(path) for title, path in models.items()}
-    candidates: dict[str, Judge] = {
-        name: opened_peer(make, scratch / re.sub(r"\W+", "-", name), SIZE) for name, make in peers().items()
-    }
-    candidates |= {name: runtime.predict for name, runtime in runtimes.items()}
-    candidates |= {f"{title} torch": detector.predict for title, detector in detectors.items()}
-    times = latencies(candidates, pixels, options.rounds)
-    peers_here = [name for name in times if name.startswith("anomalib")]
-    fastest = min(peers_here, key=lambda name: statistics.median(times[name]))
-    lines += ["## Beside anomalib's OpenVINO models at 256²", "", *table(times, fastest, options.rounds), ""]
-    keep(lines)
-
-    lines += ["## Memory and size by the number of fitted images", ""]
-    lines += ["| reference | images | resident | folder |", "| --- | ---: | ---: | ---: |"]
+def memory(bench: Bench) -> list[str]:
+    lines = ["| reference | images | resident | folder |", "| --- | ---: | ---: | ---: |"]
     small = partial(Config.preset, "embedded-fast")
     references = {
         "linear": small(), "nearest": small(reference="nearest"),
@@ -259,48 +203,67 @@ def main() -> None:
     }  # fmt: skip
     for name, config in references.items():
         for count in (40, 160):
-            path = fitted(scratch, f"memory-{name}-{count}", normals[:count], config)
-            exported(path, scratch / f"memory-{name}-{count}-out", "fp32", normals[:8])
-            folder = scratch / f"memory-{name}-{count}-out"
+            path = bench.fitted(f"memory-{name}-{count}", count, config)
+            folder = bench.scratch / f"memory-{name}-{count}-out"
+            exported(path, folder, "fp32", bench.normals[:8])
             lines.append(f"| {name} | {count} | {resident(folder):.0f} MiB | {size_of(folder):.1f} MiB |")
-    lines.append("")
-    keep(lines)
+    return lines
 
-    pair = Config.preset(
-        "paper", teacher="vit_base_patch16_224", weights="untrained", student="untrained-vit_base_patch16_224", epochs=1
-    )
-    path = fitted(scratch, "vit-b-pair", normals[:12], pair)
-    detector = Detector.load(path)
-    judges: dict[str, Judge] = {"ViT-B pair torch": detector.predict}
-    precisions = ("fp32",) if "pair-int8" in options.without else ("fp32", "int8")
-    for precision in precisions:
-        # Its weights are random, so whether 8 bits keep its verdicts means nothing here.
-        with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, 1.0)}):
-            runtime = exported(path, scratch / f"vit-b-pair-{precision}", precision, normals[:60])
-        judges[f"ViT-B pair {precision}"] = runtime.predict
-    if "dinomaly" not in options.without:
-        judges["anomalib Dinomaly (ViT-B) at 224²"] = opened_peer(dinomaly, scratch / "dinomaly", 224)
-    big = latencies(judges, pixels[:2], options.rounds)
-    lines += [
-        "## The ViT-B pair (teacher and student) at 224²",
-        "",
-        *table(big, "ViT-B pair torch", options.rounds),
-        "",
-    ]
-    keep(lines)
 
-    lines += ["## How far from the limit", ""]
-    lines += ["| | GFLOP an image | GFLOP/s | of the GEMM peak |", "| --- | ---: | ---: | ---: |"]
-    peaks = {precision: peak(precision) for precision in ("fp32", "int8")}
-    for title, each, found in [*((t, d, times) for t, d in detectors.items()), ("ViT-B pair", detector, big)]:
-        work = gflop(each)
-        for precision, limit in peaks.items():
-            if f"{title} {precision}" not in found:
-                continue
-            speed = work / statistics.median(found[f"{title} {precision}"])
-            lines.append(f"| {title} {precision} | {work:.2f} | {speed:.0f} | {speed / limit:.0%} of {limit:.0f} |")
-    keep(lines)
-    print("\n".join(lines))
+def pair(bench: Bench) -> list[str]:
+    return table(bench.pair_times, "ViT-B pair torch", bench.rounds)
+
+
+def limit(bench: Bench) -> list[str]:
+    lines = ["| | GFLOP an image | GFLOP/s | of the GEMM peak |", "| --- | ---: | ---: | ---: |"]
+    peaks = {precision: peak(precision) for precision in PRECISIONS}
+    detectors, times = bench.detectors | {"ViT-B pair": bench.pair}, bench.times | bench.pair_times
+    for title, detector in detectors.items():
+        work = gflop(detector)
+        for precision, best in peaks.items():
+            if f"{title} {precision}" in times:
+                speed = work / statistics.median(times[f"{title} {precision}"])
+                lines.append(f"| {title} {precision} | {work:.2f} | {speed:.0f} | {speed / best:.0%} of {best:.0f} |")
+    return lines
+
+
+SECTIONS = {
+    "latency": ("Beside anomalib's OpenVINO models at 256²", latency),
+    "accuracy": ("What 8 bits change", accuracy),
+    "memory": ("Memory and size by the number of fitted images", memory),
+    "pair": ("The ViT-B pair (teacher and student) at 224²", pair),
+    "limit": ("How far from the limit", limit),
+}
+
+
+def keep(title: str, lines: list[str]) -> None:
+    """One section into the results, after every part, so that an interrupted run leaves what it has."""
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    kept = dict(part.split("\n\n", 1) for part in text.split("## ")[1:])
+    kept[title] = "\n".join(lines)
+    head = f"{os.cpu_count()} cores ({instructions()}), batch 1, 256×256 photos, preprocessing included."
+    found = [f"## {title}\n\n{kept[title].strip()}" for title, _ in SECTIONS.values() if title in kept]
+    RESULTS.write_text("\n\n".join([head, *found]) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--only", nargs="+", default=list(SECTIONS), choices=list(SECTIONS), help="these sections")
+    parser.add_argument("--without", nargs="*", default=[], choices=["pair-int8", "dinomaly"], help="the longest parts")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    keep_freed_memory()
+    ready_for_openvino()
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    bench = Bench(options.data, options.scratch, options.rounds, options.without)
+    for name in (name for name in SECTIONS if name in options.only):
+        title, measured = SECTIONS[name]
+        keep(title, measured(bench))
+    print(RESULTS.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

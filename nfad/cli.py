@@ -14,14 +14,28 @@ from rich.table import Table
 from nfad.cli_benchmark import benchmark
 from nfad.cli_evaluate import evaluate, evaluation_table
 from nfad.cli_export import export
-from nfad.cli_options import Foreground, Json, Preset, Reference, Setting, Size, Teacher, Weights, config_from
+from nfad.cli_options import (
+    Foreground,
+    Json,
+    Model,
+    Preset,
+    Rate,
+    Reference,
+    Setting,
+    Size,
+    Teacher,
+    Weights,
+    at_rate,
+    config_from,
+    images_in,
+)
 from nfad.cli_serve import serve
 from nfad.cli_stress import stress
 from nfad.cli_watch import watch
 from nfad.errors import NfadError
 from nfad.machine import keep_freed_memory
-from nfad.terminal import err, out, progress_bars, reporter
-from nfad.writing import strict_json
+from nfad.terminal import err, note, out, progress_bars, reporter
+from nfad.writing import ready_folder, strict_json
 
 app = typer.Typer(
     help="Fit on a folder of good parts, judge the next one, and survive a new lamp.",
@@ -30,15 +44,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-
-Rate = Annotated[
-    float | None,
-    typer.Option(
-        "--false-alarm-rate",
-        help="Share of normal images you accept being flagged, e.g. 0.01. Needs no refit.",
-        show_default="the model's",
-    ),
-]
 
 
 @app.command()
@@ -74,18 +79,13 @@ def fit(
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
     from nfad.detector import Detector
-    from nfad.vision.images import find_images
-    from nfad.writing import scratch_beside
 
     config = config_from(
         preset, setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
         foreground=foreground or None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
-    images = list(find_images(folder))
-    if not images:
-        raise NfadError(f"{folder} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
-    model.parent.mkdir(parents=True, exist_ok=True)
-    scratch_beside(model).close()  # a place that cannot be written to is told of now, not after the fit
+    images = images_in(folder)
+    ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit
     failed: list[str] = []
     workdir = model.with_name(model.name + ".work") if config.reference == "student" else None
     if workdir:
@@ -103,9 +103,8 @@ def fit(
         _print_facts(model, detector)
         if detector.false_alarm_rate > false_alarm_rate:
             count = len(detector.held_out.detection)
-            err.print(
-                f"[yellow]Note:[/] {count} held-out images support a false-alarm rate of "
-                f"{detector.false_alarm_rate:.2%} at the least; "
+            note(
+                f"{count} held-out images support a false-alarm rate of {detector.false_alarm_rate:.2%} at the least; "
                 f"{false_alarm_rate:.2%} needs {round(1 / false_alarm_rate) - 1}."
             )
         out.print(f"Next: [bold]nfad predict {model} IMAGES --out results[/]")
@@ -115,7 +114,7 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")],
+    model: Model,
     images: Annotated[list[Path], typer.Argument(help="Images or folders of images.")],
     out_dir: Annotated[
         Path | None,
@@ -134,14 +133,7 @@ def predict(
     from nfad.inspection import as_row, expand, inspect
     from nfad.judge import load_judge
 
-    judge = load_judge(model, weights)
-    if false_alarm_rate is not None:
-        judge = judge.at_rate(false_alarm_rate)
-        if judge.false_alarm_rate > false_alarm_rate:
-            err.print(
-                f"[yellow]Note:[/] the model's {len(judge.held_out.detection)} held-out normals support "
-                f"{judge.false_alarm_rate:.2%} at the least; using that."
-            )
+    judge = at_rate(load_judge(model, weights), false_alarm_rate)
 
     def show(prediction: Any) -> None:
         row = as_row(prediction)
@@ -175,7 +167,7 @@ def predict(
 
 @app.command()
 def info(
-    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")],
+    model: Model,
     as_json: Json = False,
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
@@ -186,7 +178,8 @@ def info(
 
         header = read_facts(model)
         size = sum(file.stat().st_size for file in model.iterdir())
-        own = {key: header[key] for key in ("backend", "precision", "input", "parity", "model")}
+        own = {key: header[key] for key in ("backend", "precision", "input", "parity")}
+        own["exported_from"] = header["model"]
     else:
         from nfad.artifact import read_header
 
@@ -231,7 +224,7 @@ def info(
         table.add_row(f"threshold at {float(other):.1%}", f"{threshold:.3f}")
     if "parity" in own:
         found = own["parity"]
-        table.add_row("exported", f"{own['backend']}, {own['precision']}, from {own['model']['name']}")
+        table.add_row("exported", f"{own['backend']}, {own['precision']}, from {own['exported_from']['name']}")
         flips = f"{found['flips']} of {found['verdicts']} verdicts flipped"
         table.add_row("beside torch", f"{flips}, scores within {found['score_drift']:.2g}, on {found['source']}")
     told = "everything included" if "parity" in own else "teacher weights not included"

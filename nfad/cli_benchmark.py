@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from nfad.cli_options import (
     Category,
@@ -23,7 +22,7 @@ from nfad.cli_options import (
     drawable,
 )
 from nfad.errors import NfadError
-from nfad.terminal import err, out, progress_bars
+from nfad.terminal import err, note, out, progress_bars
 from nfad.writing import ready_folder, strict_json
 
 
@@ -53,7 +52,8 @@ def benchmark(
         str, typer.Option(help="plugins: the detectors that wear the filter (glass needs nfad\\[anomalib]).")
     ] = "rd4ad,recontrast,patchcore,glass,uniad,nfad",
     steps: Annotated[
-        int | None, typer.Option(help="plugins: training steps of hosts that are trained.", show_default="each its own")
+        int | None,
+        typer.Option(help="plugins: training steps of hosts that are trained.", min=1, show_default="each its own"),
     ] = None,
     setting: Setting = None,
     out_dir: Annotated[
@@ -83,7 +83,7 @@ def benchmark(
     from nfad.benchmark.cells import Store
     from nfad.benchmark.layout import as_markdown
     from nfad.benchmark.plan import plan
-    from nfad.benchmark.running import jobs, run_table, table_named, write_table
+    from nfad.benchmark.running import jobs, run_table, table_named, variants_of, write_table
     from nfad.benchmark.table import Options
 
     wanted = table_named(table)
@@ -99,6 +99,7 @@ def benchmark(
         steps=steps,
         **({"teachers": tuple(teachers.split(","))} if teachers else {}),
     )
+    variants_of(wanted, config, options)  # what makes no sense is told now, not after a set is rendered
     store = Store(out_dir / "cells")
     with progress_bars(not as_json) as progress:
         datasets = _datasets(roots, category, out_dir, progress, dry_run)
@@ -117,7 +118,7 @@ def benchmark(
         except KeyboardInterrupt:
             err.print(f"Finished cells are kept in {store.folder}; the same command goes on from there.")
             raise
-        notes = [f"`{command_told(sys.argv[1:], roots)}`", *(note for each in datasets for note in each.notes)]
+        notes = [f"`{command_told(sys.argv[1:], roots)}`", *(words for each in datasets for words in each.notes)]
         names = "-".join(dict.fromkeys(each.name for each in datasets))
         stem = f"{table}-{names}"
         written = write_table(wanted, entries, notes, out_dir, stem)
@@ -127,7 +128,7 @@ def benchmark(
             try:
                 written.append(draw(table, entries, out_dir / f"{stem}.png"))
             except NfadError as error:  # e.g. pixel metrics of a set without masks: the table itself is written
-                err.print(f"[yellow]Note:[/] {escape(str(error))}", highlight=False)
+                note(str(error))
     if as_json:
         print(strict_json([dataclasses.asdict(entry) for entry in entries]))
         return
@@ -135,9 +136,7 @@ def benchmark(
     out.print("Wrote " + ", ".join(str(path) for path in written))
 
 
-def _datasets(
-    roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool
-) -> list[Any]:
+def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool) -> list[Any]:
     from nfad.benchmark.plan import announced
     from nfad.data.catalog import READERS, load, recognise
     from nfad.data.demo import write_demo

@@ -24,7 +24,7 @@ from nfad.cli_options import (
     drawable,
 )
 from nfad.errors import NfadError
-from nfad.terminal import err, out, progress_bars
+from nfad.terminal import note, out, progress_bars
 from nfad.writing import ready_folder, strict_json
 
 
@@ -40,9 +40,7 @@ def evaluate(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="embedded (offline), embedded-fast, or paper (DINOv3 + student).", show_default="embedded"
-        ),
+        typer.Option(help="embedded (offline), embedded-fast, or paper (DINOv3 + student).", show_default="embedded"),
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
@@ -52,9 +50,7 @@ def evaluate(
     seed: Annotated[int | None, typer.Option(help="Same seed, same images: same numbers.")] = None,
     false_alarm_rate: Annotated[
         float | None,
-        typer.Option(
-            help="The threshold's rate, set on held-out normals.", show_default="0.01, or the model's own"
-        ),
+        typer.Option(help="The threshold's rate, set on held-out normals.", show_default="0.01, or the model's own"),
     ] = None,
     corrupt: Annotated[
         list[str] | None,
@@ -99,8 +95,8 @@ def evaluate(
     sets = load(dataset, root, category)
     findings = []
     with progress_bars(not as_json) as progress:
-        for note in [note for each in sets for note in each.notes] + ([] if category else list(total_notes(sets))):
-            err.print(f"[yellow]Note:[/] {escape(note)}", highlight=False)
+        for words in [words for each in sets for words in each.notes] + ([] if category else list(total_notes(sets))):
+            note(words)
         for each in sets:
             findings += evaluate_dataset(
                 each, config, corrupt or [], model=model, weights=weights, rate=false_alarm_rate, readout=readout,
@@ -117,8 +113,8 @@ def evaluate(
         return
     for finding in findings:
         out.print(evaluation_table(finding.title, finding.evaluation.rows))
-        for note in finding.notes[len(finding.dataset.notes) :]:
-            err.print(f"[yellow]Note:[/] {escape(note)}", highlight=False)
+        for words in finding.notes[len(finding.dataset.notes) :]:
+            note(words)
     _print_rate(findings[0].detector)
     if written:
         out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
@@ -149,4 +145,4 @@ def _print_rate(detector: Any) -> None:
     asked, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
     out.print(f"Thresholds: set on {len(detector.held_out.detection)} held-out normals for {rate:.2%} false alarms.")
     if rate > asked:
-        err.print(f"[yellow]Note:[/] that is the least so few held-out images support; {asked:.2%} was asked for.")
+        note(f"that is the least so few held-out images support; {asked:.2%} was asked for.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +10,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from nfad.cli_options import Json, Weights
+from nfad.cli_options import Json, Weights, images_in
 from nfad.errors import NfadError
-from nfad.terminal import err, out, progress_bars
-from nfad.writing import strict_json
+from nfad.terminal import note, out, progress_bars
+from nfad.writing import ready_folder, strict_json
 
 
 def export(
@@ -45,19 +46,17 @@ def export(
 
     Example: nfad export part.nfad --to openvino --normals good-parts
     """
-    from nfad.vision.pixels import find_images
-
-    images = list(find_images(normals)) if normals else []
-    if normals and not images:
-        raise NfadError(f"{normals} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
+    images = images_in(normals) if normals else []
     name = "-".join([model.stem, to, *([precision] if precision != "fp32" else [])])
     folder = out_dir or model.with_name(name)
-    if folder.exists():  # told of now, not after the export
+    if folder.exists():
         raise NfadError(f"{folder} exists; choose another name with --out, or remove it first")
+    _check_installed(to, precision)
     from nfad.deploy.export import Options
     from nfad.deploy.export import export as write
 
     options = Options(to, precision, dynamic_batch, _frame(frame), bits)
+    ready_folder(folder.parent)  # a place that cannot be written to is told of now, not after the export
     with progress_bars(not as_json) as progress:
         facts, parity = write(model, folder, options, images, weights, progress)
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -67,14 +66,24 @@ def export(
     out.print(f"[green]{escape(str(folder))}[/]: {size / 1e6:.1f} MB, threshold {facts['threshold']:.2f}")
     out.print(f"Compared with torch: {escape(str(parity))}.", highlight=False)
     if not images:
-        err.print("[yellow]Note:[/] these are not your parts; pass --normals FOLDER to compare on images of good ones.")
-    out.print(f'Next, where torch is not installed: [bold]Runtime.load("{escape(folder.name)}").predict(image)[/]')
+        note("these are not your parts; pass --normals FOLDER to compare on images of good ones.")
+    out.print(
+        f"Next, also where torch is not installed: [bold]nfad predict {escape(str(folder))} IMAGES --out results[/]"
+    )
+
+
+def _check_installed(to: str, precision: str) -> None:
+    needed = ["onnx", "onnxscript", "openvino" if to == "openvino" else "onnxruntime"]
+    needed += ["nncf", "onnxruntime"] if precision == "int8" else []
+    missing = [name for name in dict.fromkeys(needed) if not importlib.util.find_spec(name)]
+    if missing:
+        raise NfadError(f"this export needs {', '.join(missing)}; run: pip install 'nfad[export]'")
 
 
 def _frame(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     found = re.fullmatch(r"(\d+)x(\d+)", text)
-    if not found or min(int(side) for side in found.groups()) < 16:
-        raise NfadError(f"--frame is HEIGHTxWIDTH with at least 16 pixels a side, e.g. 1080x1920; got {text!r}")
+    if not found:
+        raise NfadError(f"--frame is HEIGHTxWIDTH, e.g. 1080x1920; got {text!r}")
     return int(found[1]), int(found[2])

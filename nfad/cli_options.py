@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from nfad.terminal import err, settings
+from nfad.errors import NfadError
+from nfad.terminal import note, settings
 
+Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")]
 Preset = Annotated[
     str, typer.Option(help="embedded (offline), embedded-fast (slow line PCs), or paper (DINOv3 + student).")
 ]
@@ -31,6 +34,14 @@ Category = Annotated[
 Setting = Annotated[
     list[str] | None, typer.Option("--set", help="Any other setting as name=value (JSON), e.g. --set variance=0.95.")
 ]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--false-alarm-rate",
+        help="Share of normal images you accept being flagged, e.g. 0.01. Needs no refit.",
+        show_default="the model's",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 
 
@@ -44,9 +55,30 @@ def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
     return Config.preset(preset, **given | settings(setting or []))
 
 
+def at_rate(judge: Any, rate: float | None) -> Any:
+    """The judge at the rate asked for; a rate that its held-out normals cannot promise is told of."""
+    if rate is None:
+        return judge
+    judge = judge.at_rate(rate)
+    if judge.false_alarm_rate > rate:
+        count = len(judge.held_out.detection)
+        note(f"the model's {count} held-out normals support {judge.false_alarm_rate:.2%} at the least; using that.")
+    return judge
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images below a folder, of which there must be some."""
+    from nfad.vision.pixels import find_images
+
+    found = list(find_images(folder))
+    if not found:
+        raise NfadError(f"{folder} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
+    return found
+
+
 def drawable() -> bool:
     """Whether figures can be drawn; if not, what to install is said, and the rest is written all the same."""
     if importlib.util.find_spec("matplotlib"):
         return True
-    err.print("[yellow]Note:[/] no figure is drawn without matplotlib; run: pip install 'nfad\\[figures]'")
+    note("no figure is drawn without matplotlib; run: pip install 'nfad[figures]'")
     return False

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nfad.cli_options import Json, Weights
+from nfad.cli_options import Json, Model, Rate, Weights, at_rate
 from nfad.errors import NfadError
-from nfad.terminal import err, out
+from nfad.terminal import err, note, out
 
 
 def watch(
-    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")],
+    model: Model,
     folder: Annotated[Path, typer.Argument(help="The folder a camera writes into; subfolders are watched too.")],
     results: Annotated[
         Path | None,
@@ -37,10 +37,7 @@ def watch(
     poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
     settle: Annotated[float, typer.Option(help="Seconds a file must have stood still.")] = 0.3,
     patience: Annotated[float, typer.Option(help="Seconds until a file that cannot be read is recorded so.")] = 10.0,
-    false_alarm_rate: Annotated[
-        float | None,
-        typer.Option(help="Share of normal images you accept being flagged.", show_default="the model's"),
-    ] = None,
+    false_alarm_rate: Rate = None,
     weights: Weights = None,
     as_json: Json = False,
 ) -> None:
@@ -54,16 +51,14 @@ def watch(
     """
     from nfad.judge import load_judge
     from nfad.watching.sinks import open_sinks
-    from nfad.watching.watch import LEDGER, LINES, Pace, Watch, hash_of
+    from nfad.watching.watch import LEDGER, LINES, Pace, Watch
 
     pace = Pace(poll, settle, patience)
     if not folder.is_dir():
         raise NfadError(f"{folder} is not a folder; name the one the camera writes into")
     place = results or folder.resolve().with_name(folder.resolve().name + "-results")
     senders, sorters = open_sinks(sink or [], folder)  # first: what makes no sense is told before a model is loaded
-    judge = load_judge(model, weights)
-    if false_alarm_rate is not None:
-        judge = judge.at_rate(false_alarm_rate)
+    judge = at_rate(load_judge(model, weights), false_alarm_rate)
 
     def show(row: Any, line: str) -> None:
         if as_json:
@@ -76,11 +71,8 @@ def watch(
             f" [dim]{escape(row.error or row.explanation)}[/]", sep="", soft_wrap=True, highlight=False,
         )  # fmt: skip
 
-    def warn(sentence: str) -> None:
-        err.print("[yellow]Note:[/] ", escape(sentence), sep="", soft_wrap=True, highlight=False)
-
     watching = Watch(
-        judge, hash_of(model), folder, place, senders=senders, sorters=sorters, pace=pace, on_part=show, warn=warn
+        judge, judge.sha256, folder, place, senders=senders, sorters=sorters, pace=pace, on_part=show, warn=note
     )
     if not as_json:
         err.print(f"Watching {escape(str(folder))}; results go to {escape(str(place / LINES))}.", soft_wrap=True)

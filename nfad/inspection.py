@@ -21,6 +21,7 @@ COLUMNS = (
     "image", "verdict", "score", "threshold", "p_value", "control_verdict", "control_score", "control_threshold",
     "nuisance_fraction", "gate", "participation", "explanation",
 )  # fmt: skip
+SHARES = ("nuisance_fraction", "gate", "participation")  # a digit fewer says enough of them
 
 
 @dataclass
@@ -35,20 +36,12 @@ class Summary:
 
 def as_row(prediction: Prediction) -> dict[str, Any]:
     """A prediction without its maps, ready for JSON and CSV."""
-    return {
-        "image": prediction.source,
-        "verdict": "anomalous" if prediction.is_anomalous else "normal",
-        "score": round(prediction.score, 5),
-        "threshold": round(prediction.threshold, 5),
-        "p_value": round(prediction.p_value, 5),
-        "control_verdict": "anomalous" if prediction.control_is_anomalous else "normal",
-        "control_score": round(prediction.control_score, 5),
-        "control_threshold": round(prediction.control_threshold, 5),
-        "nuisance_fraction": round(prediction.nuisance_fraction, 4),
-        "gate": round(prediction.gate, 4),
-        "participation": round(prediction.participation, 4),
-        "explanation": prediction.explain(),
-    }
+    facts = {"image": prediction.source, "explanation": prediction.explain(), **prediction.facts()}
+    return {name: _rounded(name, facts[name]) for name in COLUMNS}
+
+
+def _rounded(name: str, value: str | float) -> str | float:
+    return round(value, 4 if name in SHARES else 5) if isinstance(value, float) else value
 
 
 def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+NORMAL, ANOMALOUS = "normal", "anomalous"  # verdicts
 # Words a person understands for the families of nuisance.
 FAMILY_WORDS = {
     "photometric": "illumination-like",
@@ -86,6 +88,22 @@ class Prediction:
     def control_is_anomalous(self) -> bool:
         """What the same detector would have said without the filter."""
         return self.control_score > self.control_threshold
+
+    def facts(self) -> dict[str, Any]:
+        """All but the maps, by the names that every record of an image gives them; `explain` puts it in a sentence."""
+        return {
+            "verdict": ANOMALOUS if self.is_anomalous else NORMAL,
+            "score": self.score,
+            "threshold": self.threshold,
+            "p_value": self.p_value,
+            "control_verdict": ANOMALOUS if self.control_is_anomalous else NORMAL,
+            "control_score": self.control_score,
+            "control_threshold": self.control_threshold,
+            "nuisance_fraction": self.nuisance_fraction,
+            "nuisance_by_family": dict(self.nuisance_by_family),
+            "gate": self.gate,
+            "participation": self.participation,
+        }
 
     def in_original(self, view: np.ndarray) -> np.ndarray:
         """One of this prediction's maps in the original image's geometry (NaN outside the model's view)."""

@@ -1,4 +1,4 @@
-"""What the commands share: two consoles, progress bars, skipped images, name=value settings."""
+"""What the commands share: two consoles, notes, progress bars, skipped images, name=value settings."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from nfad.errors import NfadError
 
 out, err = Console(), Console(stderr=True)
+
+
+def note(sentence: str) -> None:
+    """What a person should know, beside the results; brackets in it are not taken for colours."""
+    err.print("[yellow]Note:[/] ", escape(sentence), sep="", soft_wrap=True, highlight=False)
 
 
 def settings(pairs: list[str]) -> dict[str, Any]:

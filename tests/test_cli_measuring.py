@@ -69,6 +69,15 @@ def test_benchmark_writes_csv_markdown_and_a_figure_and_resumes(root, tmp_path):
     assert {"sheet", "row", "column", "value", "low", "high", "paper", "strong"} == set(again[0])
 
 
+@pytest.mark.parametrize(
+    ("table", "option", "value", "words"),
+    [("plugins", "--hosts", "patchcore,svm", "there is no host 'svm'"), ("visa-c", "--severities", "9", "9")],
+)
+def test_a_wrong_option_is_told_before_the_demo_set_is_rendered(table, option, value, words, tmp_path):
+    done = nfad("benchmark", table, "demo", option, value, "--out", tmp_path / "out", code=2)
+    assert words in done.stderr and not (tmp_path / "out").exists()
+
+
 def test_sets_without_bad_parts_or_with_odd_names_and_masks_are_told_of(root, tmp_path):
     """Strict JSON without NaN, a name that is no UTF-8, a mask that marks nothing, a damaged image before the fit."""
     odd = tmp_path / "odd"

@@ -4,44 +4,18 @@ import os
 import re
 import tracemalloc
 from dataclasses import replace
-from html.parser import HTMLParser
 from io import BytesIO
 
 import numpy as np
 import pytest
+from markup import Balanced
 from PIL import Image
 
 from nfad.errors import NfadError
 from nfad.page import Page, Strong
 from nfad.records import Geometry, Prediction
 
-VOID = {"meta", "img", "input"}
 NASTY = "/data/<script>alert(1)< b>/x\"><img src=x onerror='alert(2)'>&amp;.jpg"
-
-
-class Balanced(HTMLParser):
-    """Collects tags, attributes and text, and fails on a tag that closes another."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.texts = [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, text):
-        self.texts.append(text)
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def fit_host(
     network = partial(hosts.timm_maps, config.teacher, config.blocks, config.weights)
     trained = {"seed": config.seed, "batch": config.batch, "progress": progress}
     trained |= BRIEF.get(name, {}) if embedded else {}
-    trained |= {"steps": steps} if steps else {}
+    trained |= {} if steps is None else {"steps": steps}
     if name == "patchcore":
         maps = hosts.embedded_maps(config.blocks) if embedded else network()
         return hosts.PatchCore.fit(normals, maps, seed=config.seed, batch=config.batch, progress=progress)

@@ -43,19 +43,27 @@ def jobs(table: Table, datasets: Sequence[Dataset], config: Config, options: Opt
                 f"{', '.join(domains) or 'none'}; give aebad-s, mvtec-ad-2, magnetic-tile or demo"
             )
     made = []
+    for method, variant, changed in variants_of(table, config, options):
+        for dataset in datasets:
+            if variant.host:
+                ranks = tuple(dict.fromkeys((0, *options.ranks)))
+                cell: Cell | HostCell = HostCell(dataset, changed, variant.host, ranks, options.steps)
+            else:
+                cell = Cell(dataset, changed, variant.measure, variant.corruption)
+            made.append(Job(dataset.name, method, variant, cell))
+    return made
+
+
+def variants_of(table: Table, config: Config, options: Options) -> list[tuple[str, Variant, Config]]:
+    """Every method and variant with its config; needs no data, so that a wrong option is told before any is made."""
     for name in options.corruptions:
         Corruption.parse(name)
-    for method, base in (methods(config) if table.both_orders else {config.teacher: config}).items():
-        for variant in table.variants(base, options):
-            for dataset in datasets:
-                changed = _changed(base, variant)
-                if variant.host:
-                    ranks = tuple(dict.fromkeys((0, *options.ranks)))
-                    cell: Cell | HostCell = HostCell(dataset, changed, variant.host, ranks, options.steps)
-                else:
-                    cell = Cell(dataset, changed, variant.measure, variant.corruption)
-                made.append(Job(dataset.name, method, variant, cell))
-    return made
+    bases = methods(config) if table.both_orders else {config.teacher: config}
+    return [
+        (method, variant, _changed(base, variant))
+        for method, base in bases.items()
+        for variant in table.variants(base, options)
+    ]
 
 
 def run_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from nfad.deploy.parity import LIMITS, Parity, compare, images_for
 from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.records import FAMILY_WORDS
+from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL
+from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
 
 Progress = Callable[[str, int, int], None]
 
@@ -38,6 +40,11 @@ class Options:
         _one_of("--precision", self.precision, tuple(LIMITS))
         if self.bits not in (8, 16):
             raise NfadError(f"--bits must be 8 or 16; got {self.bits}")
+        if self.frame and (min(self.frame) < MIN_SIDE or math.prod(self.frame) > MAX_PIXELS):
+            raise NfadError(
+                f"--frame must have at least {MIN_SIDE} pixels a side and at most {MAX_PIXELS // 10**6} million; "
+                f"got {self.frame[0]}x{self.frame[1]}"
+            )
 
 
 def export(
@@ -112,7 +119,7 @@ def facts_of(detector: Detector, model: Path, options: Options) -> dict[str, Any
         "outputs": list(OUTPUTS),
         "families": list(families),
         "words": {
-            "verdicts": {"false": "normal", "true": "anomalous"},
+            "verdicts": {"false": NORMAL, "true": ANOMALOUS},
             "families": {family: FAMILY_WORDS.get(family, family) for family in families},
         },
         "threshold": threshold,

@@ -15,6 +15,7 @@ from nfad.errors import NfadError
 
 FORMAT = 1
 FACTS = "model.json"
+NEEDED = ("backend", "input", "families", "threshold", "held_out", "normals", "fitted_on", "config", "teacher", "files")
 GRAPHS = {"onnx": ("model.onnx",), "openvino": ("model.xml", "model.bin")}
 
 
@@ -58,12 +59,18 @@ def read_facts(folder: Path) -> dict[str, Any]:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version = facts["format"]
     except (ValueError, KeyError, TypeError):
-        raise NfadError(f"{path} was not written by `nfad export`, or is incomplete; copy the folder again") from None
+        raise _incomplete(path) from None
     if version != FORMAT:
         raise NfadError(f"{path} has format {version}, this nfad reads {FORMAT}; export the model again")
+    if any(name not in facts for name in NEEDED) or facts["backend"] not in GRAPHS:
+        raise _incomplete(path)
     for name, wanted in facts["files"].items():
         if not (folder / name).is_file():
             raise NfadError(f"{folder / name} is missing; copy the folder again")
         if sha256(folder / name) != wanted:
             raise NfadError(f"{folder / name} was changed after the export (its checksum differs); export it again")
     return facts
+
+
+def _incomplete(path: Path) -> NfadError:
+    return NfadError(f"{path} was not written by `nfad export`, or is incomplete; copy the folder again")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nfad.deploy.backends import Session, open_session
-from nfad.deploy.folder import GRAPHS, read_facts
+from nfad.deploy.folder import FACTS, GRAPHS, read_facts
 from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.threshold import Threshold, p_value
@@ -39,7 +39,13 @@ class Runtime:
         facts = read_facts(folder)
         session = open_session(facts["backend"], folder / GRAPHS[facts["backend"]][0], threads)
         held_out = Threshold(**{name: tuple(scores) for name, scores in facts["held_out"].items()})
-        return cls(facts, session, held_out, facts["config"]["false_alarm_rate"])
+        rate = facts["config"]["false_alarm_rate"]
+        if facts["threshold"] != held_out.at(rate)[0]:  # to go on with another one would surprise whoever set it
+            raise NfadError(
+                f"the threshold in {folder / FACTS} was changed by hand; put {held_out.at(rate)[0]} back and choose a "
+                "false-alarm rate when it is run"
+            )
+        return cls(facts, session, held_out, rate)
 
     def at_rate(self, false_alarm_rate: float) -> Runtime:
         """The same detector at another false-alarm rate; nothing is exported again."""

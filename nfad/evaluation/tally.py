@@ -14,6 +14,7 @@ from nfad.evaluation.intervals import Interval, auroc_resamples, percentiles, ra
 from nfad.evaluation.metrics import image_metrics
 from nfad.evaluation.pixels import PixelArm
 from nfad.records import Geometry, Sample
+from nfad.vision.pixels import FORMATS
 
 EVERYWHERE = "all"  # the row of all domains' images together
 METRICS = ("i_auroc", "i_ap", "i_f1", "p_auroc", "p_ap", "p_f1", "aupro")
@@ -124,7 +125,7 @@ def mask_of(sample: Sample, geometry: Geometry, size: int) -> np.ndarray:
     if sample.mask is None:
         return np.zeros((size, size), dtype=bool)
     try:
-        with Image.open(sample.mask) as mask:
+        with Image.open(sample.mask, formats=tuple(FORMATS)) as mask:
             grey = mask.convert("L")
     except (OSError, ValueError) as error:
         raise NfadError(f"the mask {sample.mask} of {sample.path} cannot be read ({error}); copy it again") from None

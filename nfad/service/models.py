@@ -15,7 +15,7 @@ from nfad.judge import Judge
 from nfad.service.drifting import REMEMBERED, Drift
 from nfad.service.metrics import Metrics
 from nfad.service.queue import Judged, Queue
-from nfad.service.record import ANOMALOUS, NORMAL, Inspection, iso, new_id, time_of, view_of
+from nfad.service.record import Inspection, iso, new_id, time_of, view_of
 from nfad.service.refusal import Refused
 from nfad.service.shelf import Entry, Shelf, drawn
 from nfad.service.store import Store
@@ -92,23 +92,13 @@ class Model:
             file_name=upload.file_name,
             sha256=upload.sha256,
             suffix=upload.suffix,
-            verdict=ANOMALOUS if prediction.is_anomalous else NORMAL,
-            score=prediction.score,
-            threshold=prediction.threshold,
+            **prediction.facts(),
             false_alarm_rate=judged.judge.false_alarm_rate,
-            p_value=prediction.p_value,
-            control_verdict=ANOMALOUS if prediction.control_is_anomalous else NORMAL,
-            control_score=prediction.control_score,
-            control_threshold=prediction.control_threshold,
-            gate=prediction.gate,
-            participation=prediction.participation,
-            nuisance_fraction=prediction.nuisance_fraction,
             sentence=prediction.explain(),
             milliseconds=round(judged.milliseconds, 1),
             width=prediction.geometry.width,
             height=prediction.geometry.height,
             scale=judged.judge.scale,
-            nuisance_by_family=dict(prediction.nuisance_by_family),
             view=view_of(prediction),
         )
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 from nfad.records import Prediction
 
-NORMAL, ANOMALOUS = "normal", "anomalous"
 REVIEWS = ("good", "bad", "unsure")
 NAME_LENGTH, NOTE_LENGTH = 255, 2000
 ID_PATTERN = "^[0-9a-f]{22}$"

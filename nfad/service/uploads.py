@@ -20,15 +20,11 @@ from starlette.requests import Request
 from nfad.service.record import NAME_LENGTH, as_text
 from nfad.service.refusal import Refused
 from nfad.service.shelf import Shelf
-from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
+from nfad.vision.pixels import FORMATS, MAX_PIXELS, MIN_SIDE
 
 FIELD = "image"
 OVERHEAD = 64 * 1024  # boundaries and headers around the files
 AT_ONCE = 1 << 20  # bytes gathered in memory before a thread writes them
-# Pillow reads more, but some of it with the help of other programs; a camera writes none of that.
-FORMATS = {
-    "PNG": ".png", "JPEG": ".jpg", "TIFF": ".tif", "BMP": ".bmp", "WEBP": ".webp", "GIF": ".gif", "PPM": ".ppm",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

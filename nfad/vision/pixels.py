@@ -13,6 +13,11 @@ from nfad.errors import NfadError
 from nfad.records import Geometry
 
 SUFFIXES = frozenset({".gif", ".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+# What cameras write, with the usual suffix. Pillow reads more, but some of it with the help of other programs
+# (Ghostscript for EPS), and what is judged may come from strangers.
+FORMATS = {
+    "PNG": ".png", "JPEG": ".jpg", "TIFF": ".tif", "BMP": ".bmp", "WEBP": ".webp", "GIF": ".gif", "PPM": ".ppm",
+}  # fmt: skip
 MAX_PIXELS = 100_000_000  # a decompression bomb is refused from its header, before a pixel is decoded
 MIN_SIDE = 16  # a patch: less than that is no picture of a part
 ImageLike = str | Path | np.ndarray
@@ -44,7 +49,7 @@ def load_image(image: ImageLike) -> np.ndarray:
         return _three_channels(image, "the array")
     path = Path(image)
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=tuple(FORMATS)) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 raise NfadError(
                     f"{path} has {opened.width}×{opened.height} pixels; at most {MAX_PIXELS // 10**6} million are "
@@ -75,7 +80,10 @@ def load_image(image: ImageLike) -> np.ndarray:
     except UnidentifiedImageError:
         if path.stat().st_size == 0:
             raise NfadError(f"{path} is empty (0 bytes)") from None
-        raise NfadError(f"{path} is not an image in a known format; save it as PNG, JPEG, TIFF, BMP or WebP") from None
+        raise NfadError(
+            f"{path} is not an image in a format that is read (PNG, JPEG, TIFF, BMP, WebP, GIF or PPM); "
+            "save it as one of these"
+        ) from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         raise NfadError(f"{path} cannot be read as an image: {error}; is the file complete?") from None
 

@@ -48,13 +48,15 @@ class Arrivals:
         settle: float,
         leave_out: Collection[Path] = (),
         clock: Callable[[], float] = time.monotonic,
+        warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.folder = folder
         self.waiting: dict[str, Arrival] = {}
         self._latest = latest
         self._settle = settle
         self._leave_out = {str(place) for place in leave_out}
-        self._clock = clock
+        self._clock, self._warn = clock, warn
+        self._closed: set[str] = set()  # subfolders that may not be entered, each told of once
         self._known: dict[str, Stamp] = {}  # by the name as the system gives it
         self._turn = 0
 
@@ -102,7 +104,8 @@ class Arrivals:
         return seen is not None and (seen.size, seen.mtime_ns) == stamp[:2]
 
     def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """The image files at any depth. The folder itself must be there; a subfolder may vanish while it is read."""
+        """The image files at any depth. The folder itself must be there; a subfolder may vanish while it is read, or be
+        closed to us, as a disk's lost+found is."""
         places = [(str(self.folder), "")]
         while places:
             place, prefix = places.pop()
@@ -114,7 +117,14 @@ class Arrivals:
                             yield name, entry
                         elif self._is_ours_to_enter(entry):
                             places.append((entry.path, name + os.sep))
-            except FileNotFoundError:
+                self._closed.discard(place)
+            except PermissionError as error:
+                if not prefix:
+                    raise
+                if place not in self._closed:
+                    self._warn(f"{as_text(place)} may not be entered ({error.strerror}); nothing in it is judged")
+                self._closed.add(place)
+            except (FileNotFoundError, NotADirectoryError):
                 if not prefix:
                     raise
 

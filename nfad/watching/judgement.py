@@ -12,7 +12,7 @@ from pathlib import Path
 from nfad.records import Prediction
 from nfad.writing import strict_json
 
-NORMAL, ANOMALOUS, UNREADABLE = "normal", "anomalous", "unreadable"
+UNREADABLE = "unreadable"  # beside the verdicts of a Prediction
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,9 @@ COLUMNS = tuple(each.name for each in fields(Judgement))
 def judged(seen: Seen, prediction: Prediction, arrived: str, model: str, milliseconds: float) -> Judgement:
     """The record of a prediction, without its maps."""
     return Judgement(
-        **vars(seen),
-        arrived=arrived,
-        verdict=ANOMALOUS if prediction.is_anomalous else NORMAL,
-        model=model,
-        milliseconds=round(milliseconds, 1),
-        score=prediction.score,
-        threshold=prediction.threshold,
-        p_value=prediction.p_value,
-        control_verdict=ANOMALOUS if prediction.control_is_anomalous else NORMAL,
-        control_score=prediction.control_score,
-        control_threshold=prediction.control_threshold,
-        nuisance_fraction=prediction.nuisance_fraction,
-        nuisance_by_family=dict(prediction.nuisance_by_family),
-        gate=prediction.gate,
-        participation=prediction.participation,
+        **vars(seen), **prediction.facts(), arrived=arrived, model=model, milliseconds=round(milliseconds, 1),
         explanation=prediction.explain(),
-    )
+    )  # fmt: skip
 
 
 def unreadable(seen: Seen, reason: str, arrived: str, model: str, milliseconds: float) -> Judgement:

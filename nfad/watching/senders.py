@@ -47,6 +47,10 @@ class Webhook:
             if error.code in BLAMES_THE_MESSAGE:
                 raise Refused(f"it answered {error.code} {error.reason}") from None
             raise NfadError(f"it answered {error.code} {error.reason}") from None
+        except urllib.error.URLError as error:  # around what went wrong, which says it better
+            raise NfadError(str(getattr(error.reason, "strerror", None) or error.reason)) from None
+        except TimeoutError:
+            raise NfadError(f"no answer within {self._timeout:g} s") from None
 
     def close(self) -> None:
         self._opener.close()

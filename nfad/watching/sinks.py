@@ -30,6 +30,8 @@ def open_sinks(texts: Sequence[str], watched: Path) -> tuple[list[Sender], list[
     names = [each.name for each in (*senders, *sorters)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise NfadError(f"{', '.join(sorted(twice))} is named twice; once is enough")
+    if len({sorter.folder for sorter in sorters}) < len(sorters):
+        raise NfadError("two receivers sort into the same folder; give each its own")
     if len(sorters) > 1 and any(sorter.way == "move" for sorter in sorters):
         raise NfadError("a part that is moved cannot be sorted elsewhere too; use one move:DIR alone, or copy:DIR")
     return senders, sorters

@@ -13,10 +13,10 @@ import numpy as np
 
 from nfad.errors import NfadError
 from nfad.pictures import full_at, save_png, triptych
-from nfad.records import Prediction
+from nfad.records import ANOMALOUS, Prediction
 from nfad.vision.pixels import photo_of
 from nfad.watching.delivering import Refused
-from nfad.watching.judgement import ANOMALOUS, UNREADABLE, Judgement, as_path
+from nfad.watching.judgement import UNREADABLE, Judgement, as_path
 from nfad.writing import ready_folder, replacing
 
 WAYS = ("copy", "link", "move")

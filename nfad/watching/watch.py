@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -76,6 +75,8 @@ class Watch:
         self._senders, self._sorters, self._on_part, self._warn = senders, sorters, on_part, warn
         if self._results == self._folder:
             raise NfadError(f"the results of {folder} cannot go into it; choose another folder for them")
+        if self._results in (sorter.folder for sorter in sorters):
+            raise NfadError(f"{results} is the folder of the results; sort into another one")
         self.tally = Tally()
 
     def run(self, stop: Callable[[], bool] = lambda: False, *, once: bool = False) -> Tally:
@@ -108,7 +109,8 @@ class Watch:
 
     def _look_and_judge(self, stop: Callable[[], bool], once: bool) -> None:
         places = [self._results, *(sorter.folder for sorter in self._sorters)]
-        arrivals = Arrivals(self._folder, self._ledger.latest, settle=self._pace.settle, leave_out=places)
+        settle = self._pace.settle
+        arrivals = Arrivals(self._folder, self._ledger.latest, settle=settle, leave_out=places, warn=self._warn)
         there: set[str] | None = None
         gone = False
         while not stop():
@@ -116,12 +118,11 @@ class Watch:
             try:
                 ready = arrivals.poll()
             except OSError as error:
+                place, reason = error.filename or self._folder, error.strerror or error
                 if once:
-                    raise NfadError(f"{self._folder} cannot be listed: {error.strerror or error}") from error
+                    raise NfadError(f"{place} cannot be listed: {reason}") from error
                 if not gone:
-                    self._warn(
-                        f"{self._folder} cannot be listed ({error.strerror or error}); looking again until it can"
-                    )
+                    self._warn(f"{place} cannot be listed ({reason}); looking again until it can")
                 gone, ready = True, []
             else:
                 gone = False
@@ -137,7 +138,7 @@ class Watch:
                 return
             self._pass_on()
             # A file that waits to settle is looked at again when it may have; an idle folder at leisure.
-            soon = min(self._pace.poll, max(self._pace.settle, 0.05))
+            soon = min(self._pace.poll, max(settle, 0.05))
             # However many old files there are, looking takes a fifth of one core at most.
             _sleep(max(4 * took, soon if arrivals.waiting else self._pace.poll), stop)
 
@@ -216,16 +217,6 @@ class Watch:
         for name in [courier.sender.name for courier in self._couriers] + [each.name for each in self._filings]:
             if left := self._ledger.last() - self._ledger.position(name):
                 self._warn(f"{name} has yet to get {left} parts; the next start sends them")
-
-
-def hash_of(model: Path) -> str:
-    """SHA-256 of a model file, or of the names and contents of a folder's files."""
-    if model.is_file():
-        return digest(model)
-    total = hashlib.sha256()
-    for file in sorted(each for each in model.rglob("*") if each.is_file()):
-        total.update(f"{file.relative_to(model).as_posix()}\0{digest(file)}\n".encode())
-    return total.hexdigest()
 
 
 def _sleep(seconds: float, stop: Callable[[], bool]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from deploy.conftest import nfad_export
 from parts import part
+from test_cli import nfad
 
 from nfad import NfadError
 from nfad.deploy import Runtime
@@ -75,6 +76,8 @@ def test_without_normals_the_comparison_says_so(shipped, tmp_path):
         (["--precision", "fp8"], "--precision must be one of"),
         (["--precision", "int8"], "--normals FOLDER"),
         (["--frame", "1080"], "HEIGHTxWIDTH"),
+        (["--frame", "8x1920"], "at least 16 pixels a side .* got 8x1920"),
+        (["--frame", "99999999x64"], "at most 100 million; got"),
         (["--bits", "12"], "--bits must be 8 or 16"),
         (["--normals", "nowhere"], "does not exist"),
     ],
@@ -83,6 +86,29 @@ def test_bad_options_are_one_sentence_and_leave_nothing(arguments, sentence, shi
     with pytest.raises(NfadError, match=sentence):
         nfad_export(shipped.model, "--out", tmp_path / "out", *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_to_is_told_of_before_the_model_is_read(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NfadError, match="is a file; name a folder"):
+        nfad_export(tmp_path / "absent.nfad", "--out", tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize(
+    ("missing", "options"),
+    [("onnxscript", []), ("onnxruntime", []), ("openvino", ["--to", "openvino"]), ("nncf", ["--precision", "int8"])],
+)
+def test_what_an_export_needs_and_is_not_installed_is_told_first(missing, options, tmp_path):
+    with mock.patch.dict("sys.modules", {missing: None}), pytest.raises(NfadError) as told:
+        nfad_export(tmp_path / "absent.nfad", *options)
+    assert str(told.value) == f"this export needs {missing}; run: pip install 'nfad[export]'"
+
+
+def test_info_knows_the_folder_and_the_model_it_came_from(shipped):
+    facts = json.loads(nfad("info", shipped.folder, "--json").stdout)
+    assert facts["model"] == str(shipped.folder) and facts["exported_from"]["name"] == "part.nfad"
+    assert facts["threshold"] == shipped.detector.threshold and facts["parity"]["passed"]
+    assert "onnx, fp32, from part.nfad" in nfad("info", shipped.folder).stdout
 
 
 def test_an_existing_folder_is_kept(shipped):

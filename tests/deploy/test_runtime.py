@@ -108,6 +108,24 @@ def test_a_newer_format_is_told(shipped, tmp_path):
         Runtime.load(copy)
 
 
+def test_facts_that_are_not_whole_are_told(shipped, tmp_path):
+    copy = shutil.copytree(shipped.folder, tmp_path / "copy")
+    facts = json.loads((copy / "model.json").read_text())
+    without = {name: value for name, value in facts.items() if name != "held_out"}
+    for damaged in ({"format": 1}, facts | {"backend": "tensorrt"}, without):
+        (copy / "model.json").write_text(json.dumps(damaged))
+        with pytest.raises(NfadError, match="is incomplete; copy the folder again"):
+            Runtime.load(copy)
+
+
+def test_a_threshold_set_by_hand_is_not_passed_over(shipped, tmp_path):
+    copy = shutil.copytree(shipped.folder, tmp_path / "copy")
+    facts = json.loads((copy / "model.json").read_text())
+    (copy / "model.json").write_text(json.dumps(facts | {"threshold": 0.5}))
+    with pytest.raises(NfadError, match=f"changed by hand; put {facts['threshold']} back"):
+        Runtime.load(copy)
+
+
 SCRIPT = """
 import sys
 class Absent:

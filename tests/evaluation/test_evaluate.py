@@ -9,22 +9,13 @@ from nfad import Detector, NfadError
 from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.metrics import image_metrics, pixel_metrics
 from nfad.evaluation.tally import EVERYWHERE, METRICS, mask_of
-from nfad.records import Geometry, Sample
+from nfad.records import Geometry
 from nfad.vision.corruptions import Corruption
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    root, made = tmp_path_factory.mktemp("set"), []
-    for index in range(16):
-        defect, domain = index % 2 == 1, "dark" if index >= 8 else "same"
-        path, mask = root / f"{index}.png", root / f"{index}_mask.png"
-        Image.fromarray((part(100 + index, 80, defect) * (0.5 if domain == "dark" else 1)).astype(np.uint8)).save(path)
-        truth = np.zeros((80, 80), np.uint8)
-        truth[40:53, 40:53] = 255
-        Image.fromarray(truth).save(mask)
-        made.append(Sample(path, defect, "square" if defect else "good", domain, mask if defect else None))
-    return made
+def samples(in_two_lights):
+    return in_two_lights(16, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +91,12 @@ def test_masks_follow_the_view(samples, tmp_path):
     Image.fromarray(numbered).save(tmp_path / "classes.png")
     classes = dataclasses.replace(samples[1], mask=tmp_path / "classes.png")
     assert mask_of(classes, whole, 80).sum() == 60 * 80
+
+
+def test_a_mask_in_a_format_that_other_programs_would_open_is_refused(samples, tmp_path):
+    Image.new("L", (80, 80)).save(tmp_path / "mask.png", "EPS")
+    with pytest.raises(NfadError, match=r"the mask .*mask\.png of .* cannot be read"):
+        mask_of(dataclasses.replace(samples[1], mask=tmp_path / "mask.png"), Geometry(80, 80, 0, 0, 80, 80), 64)
 
 
 def test_a_cropped_view_is_measured_where_the_model_looks(samples):

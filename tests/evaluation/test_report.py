@@ -4,12 +4,11 @@ import os
 import re
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markup import Balanced
 from parts import part, tiny
-from PIL import Image
 
 from nfad import Detector, NfadError
 from nfad.evaluation import metrics
@@ -17,49 +16,14 @@ from nfad.evaluation.curves import roc_curve
 from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.report import GROUPS, PROTOCOLS, Picture, as_numbers, report_of, write_report
 from nfad.evaluation.scores import Scores, grouped, worth_showing
-from nfad.records import Sample
 
-VOID = {"meta", "img", "input"}
 NASTY = "<script>alert(1)< b>\"><img src=x onerror='alert(2)'>&amp;"
 
 
-class Balanced(HTMLParser):
-    """Collects tags, and fails on one that closes another."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags = [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
-
-
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory):
+def judged(in_two_lights):
     """A real evaluation: two domains, one of them darker than anything the detector was fitted on."""
-    root, samples = tmp_path_factory.mktemp("set"), []
-    for index in range(24):
-        defect, domain = index % 2 == 1, "dark" if index >= 12 else "same"
-        path, mask = root / f"{index}.png", root / f"{index}_mask.png"
-        Image.fromarray((part(100 + index, 80, defect) * (0.4 if domain == "dark" else 1)).astype(np.uint8)).save(path)
-        truth = np.zeros((80, 80), np.uint8)
-        truth[40:53, 40:53] = 255
-        Image.fromarray(truth).save(mask)
-        samples.append(Sample(path, defect, "square" if defect else "good", domain, mask if defect else None))
+    samples = in_two_lights(24, 0.4)
     detector = Detector.fit([part(i, 80) for i in range(20)], tiny(false_alarm_rate=0.2))
     predictions = []
     evaluation = evaluate(detector, samples, on_result=lambda sample, prediction: predictions.append(prediction))

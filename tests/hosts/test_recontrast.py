@@ -3,6 +3,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from hosts.trained import depends_on_its_seed_alone, finds_a_defect, is_frozen, random
 from hypothesis import given
 from hypothesis import strategies as st
 from references import reconstruction as slow
@@ -16,10 +17,6 @@ from nfad.hosts.reverse import judge
 
 EPS = torch.finfo(torch.float32).eps
 seeds = st.integers(0, 2**31)
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 class Stages(nn.Module):
@@ -103,8 +100,7 @@ def test_training_lowers_the_loss_moves_the_copy_and_spares_the_backbone(bare, i
     assert all(torch.equal(tensor, before[name]) for name, tensor in frozen.items())
     assert not torch.equal(adapted["first.0.weight"], before["first.0.weight"])
     for host in (bare, again):
-        assert not any(parameter.requires_grad for parameter in host.network.parameters())
-        assert not any(module.training for module in host.network.modules())
+        is_frozen(host.network)
 
 
 def test_batch_statistics_are_followed_only_when_asked_for(images, stages):
@@ -127,12 +123,7 @@ def test_scores_compare_both_encoders_layers_with_what_is_decoded_crosswise(bare
 
 
 def test_a_defect_stands_out_of_unseen_normals(bare, images):
-    changed = images[6:7].clone()
-    changed[:, :, 30:42, 8:20] = torch.tensor([1.0, 0, 0])[:, None, None]
-    found = score_images(bare, torch.cat([images[6:], changed]))
-    assert found.image[-1] > found.image[:-1].max()
-    peak = divmod(int(found.maps[-1].argmax()), 64)
-    assert 24 <= peak[0] < 48 and 2 <= peak[1] < 26
+    finds_a_defect(bare, images[6:])
 
 
 def test_the_filter_knows_both_encoders_and_rank_0_is_the_bare_host_to_the_bit(bare, images):
@@ -147,14 +138,10 @@ def test_the_filter_knows_both_encoders_and_rank_0_is_the_bare_host_to_the_bit(b
 
 
 def test_a_fit_depends_on_its_seed_and_leaves_the_callers_random_numbers(images, stages):
-    torch.manual_seed(7)
-    fits = (ReContrast.fit(images, stages, steps=2, batch=4, depth=1, seed=seed) for seed in (1, 1, 2))
-    first, again, other = fits
-    here = torch.rand(1)
-    torch.manual_seed(7)
-    assert torch.equal(here, torch.rand(1))
-    assert first.losses == again.losses != other.losses
-    assert torch.equal(first.score(images).maps, again.score(images).maps)
+    def fit(seed):
+        return ReContrast.fit(images, stages, steps=2, batch=4, depth=1, seed=seed)
+
+    depends_on_its_seed_alone(fit, images)
 
 
 def test_real_weights_come_with_the_installation_and_any_timm_network_will_do(images):

@@ -8,12 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from parts import part, parts, tiny
 from PIL import Image
+from watching.running import QUICK
 
 from nfad import Detector
 from nfad.watching.judgement import Judgement
-from nfad.watching.watch import Pace, Watch
-
-QUICK = Pace(poll=0.02, settle=0.05, patience=0.3)
+from nfad.watching.watch import Watch
 
 
 @pytest.fixture(scope="session")

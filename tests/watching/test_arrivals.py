@@ -113,6 +113,27 @@ def test_the_folder_itself_must_be_there(arrivals, folder):
         arrivals.poll()
 
 
+def test_a_subfolder_that_may_not_be_entered_is_told_of_once_and_holds_up_nobody(folder, clock, monkeypatch):
+    for name in ("a.png", "lost+found/b.png"):
+        write(folder / name)
+    told, scan, closed = [], os.scandir, True
+
+    def refusing(place):  # the superuser, who may run these tests, is never refused
+        if closed and place == str(folder / "lost+found"):
+            raise PermissionError(13, "Permission denied", place)
+        return scan(place)
+
+    monkeypatch.setattr(module.os, "scandir", refusing)
+    arrivals = Arrivals(folder, lambda path: None, settle=0, clock=clock, warn=told.append)
+    assert names(arrivals.poll()) == ["a.png"] == names(arrivals.poll())
+    assert told == [f"{folder / 'lost+found'} may not be entered (Permission denied); nothing in it is judged"]
+    closed = False
+    assert names(arrivals.poll()) == ["a.png", "lost+found/b.png"]
+    closed = True
+    arrivals.poll()
+    assert len(told) == 2  # closed anew
+
+
 def test_the_ledger_is_asked_what_it_knows_also_after_a_share_was_away(folder, clock):
     write(folder / "a.png")
     write(folder / "b.png")

@@ -64,6 +64,9 @@ def test_another_rate_is_another_threshold(model, folder, png, tmp_path, detecto
     (folder / "a.png").write_bytes(png(1))
     done = nfad_watch(model, folder, "--once", "--json", "--false-alarm-rate", "0.5")
     assert json.loads(done.stdout)["threshold"] == detector.at_rate(0.5).threshold != detector.threshold
+    assert "support" not in done.stderr
+    done = nfad_watch(model, folder, "--once", "--false-alarm-rate", "0.0001")
+    assert f"held-out normals support {detector.held_out.smallest_rate:.2%} at the least" in done.stderr
 
 
 @pytest.mark.parametrize(

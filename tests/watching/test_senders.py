@@ -51,9 +51,18 @@ def test_any_other_answer_is_for_later_and_a_redirect_is_no_delivery(webhook, re
 def test_a_receiver_that_says_nothing_counts_as_down():
     with socket.create_server(("127.0.0.1", 0)) as mute:
         started = time.monotonic()
-        with pytest.raises(OSError, match="timed out"):
+        with pytest.raises(NfadError, match=r"no answer within 0\.2 s"):
             Webhook(f"http://127.0.0.1:{mute.getsockname()[1]}/", timeout=0.2).send("{}", "k")
         assert time.monotonic() - started < 5
+
+
+def test_a_receiver_that_is_down_is_told_of_in_plain_words():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(NfadError, match="^Connection refused$"):
+        Webhook(f"http://127.0.0.1:{port}/").send("{}", "k")
+    with pytest.raises(NfadError, match=r"^[^<>]+$"):
+        Webhook("http://nobody.invalid/").send("{}", "k")
 
 
 @pytest.mark.parametrize("address", ["http://", "http://host:port/", "https:///path", "http://[::1/"])

@@ -125,6 +125,7 @@ def test_receivers_are_read_from_what_a_person_writes(folder, tmp_path):
         (["ftp://host/x"], "is no receiver"),
         (["copy:OUT", "copy:OUT"], "is named twice"),
         (["copy:OUT", "move:OUT2"], "cannot be sorted elsewhere too"),
+        (["copy:OUT", "link:OUT"], "sort into the same folder"),
         (["copy:CAMERA"], "is the watched folder"),
         (["https://mes/x", "https://user@mes/x"], "is named twice"),
     ],
