@@ -14,6 +14,8 @@ POWERS = np.array([0.6, 0.25])  # larger ones: κ p^(κ−1) of Vovk, Nouretdino
 SPREAD = 0.4  # the same from both ends at once: more scattered than before
 SHIFTS = len(SLOPES) + 2 * len(POWERS) + 1
 EXCESS = (0.05, 0.15)  # parts added to a tail; more would be won as well, but taken for over after a lucky stretch
+FLAGGED = (*EXCESS, 0.5)  # parts added above the threshold
+MOST = (0.5, 0.9)  # parts added to one half: a minority of defects cannot win this
 LEAST = 1e-12  # a p-value of 0 would win everything at once
 
 
@@ -42,17 +44,15 @@ class Tail:
         return np.where(p[..., None] <= self._depths, self._inside, self._outside)
 
 
-class Majority:
-    """Bets that more parts lie above a line than the bound allows, which a minority of defects cannot win."""
+class Above:
+    """Bets that more parts lie above a fixed line than the bound allows; what came before plays no part in it."""
 
-    STAKES = np.array([0.5, 0.9])
-
-    def __init__(self, bound: float) -> None:
-        self._inside = 1 + self.STAKES * (1 - bound) / max(bound, 1 - bound)
-        self._outside = 1 - self.STAKES * bound / max(bound, 1 - bound)
+    def __init__(self, bound: float, excess: tuple[float, ...]) -> None:
+        believed = bound + (1 - bound) * np.array(excess)
+        self._inside, self._outside = believed / bound, (1 - believed) / (1 - bound)
 
     def __len__(self) -> int:
-        return len(self.STAKES)
+        return len(self._inside)
 
     def __call__(self, above: np.ndarray) -> np.ndarray:
         return np.where(above[..., None], self._inside, self._outside)

@@ -35,6 +35,7 @@ class Evidence:
         self.alarmed = np.zeros(len(bets), dtype=bool)
         self.since = np.zeros(len(bets), dtype=np.int64)  # first part of the change, where alarmed …
         self.raised = np.zeros(len(bets), dtype=np.int64)  # … and the part that raised the alarm
+        self.ended = np.zeros(len(bets), dtype=np.int64)  # the part that ended the latest alarm that has ended
         self._leading = self._first.copy()  # the bet that raised the alarm
         self._back = np.ones(len(bets))  # Page's CUSUM against that bet: an alarm ends at the level that raised it
 
@@ -73,5 +74,6 @@ class Evidence:
                 self.since[stream], self.raised[stream] = self._began[self._leading[stream]], part
             else:
                 self._sums[mine], self._page[mine], self.levels[stream] = 0, 1, 0
+                self.ended[stream] = part
         self.alarmed ^= changes
         return new

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 from scipy import stats
 
 from nfad.drift import words
-from nfad.drift.betting import SHIFTS, Majority, Tail, shift
+from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, shift
 from nfad.drift.evidence import Evidence, alarm_level
-from nfad.drift.ranks import Ranks, cells
+from nfad.drift.ranks import Ranks, cells, rank_errors
 from nfad.drift.state import Answer, Block, DriftState, block, verdict
 from nfad.errors import NfadError
 from nfad.records import Prediction
@@ -24,7 +24,9 @@ CUT = 0.2  # the highest-scoring share of normals, where defects are: left out w
 RECENT = 1000  # parts whose numbers are kept: for effects, and to be taken out of the history after an alarm
 BLOCK, BLOCKS = 50, 400
 DOUBTFUL, MOVED = 2.0, 4.0  # standard errors by which a bulk is off that is no longer said to stand, or to have moved
-SPARED = 0.1  # share of the rate for a line that too few normals have drawn too low
+PLAIN = 3.0  # standard errors that a person sees without an alarm, and is told are not yet enough for one
+FEW = 5  # ordinary parts without which nothing is said of their median
+SPARED = 0.1  # share of the rate, for either line, that too few normals have drawn it too low
 
 
 def numbers_of(prediction: Prediction) -> dict[str, float]:
@@ -63,17 +65,20 @@ class DriftMonitor:
         self._flag_rate = max(flag_rate, smallest_rate(len(held_out)))
         self._threshold = conformal_threshold(held_out[:, 0], self._flag_rate)
         self._line = conformal_threshold(held_out[:, 0], max(CUT, smallest_rate(len(held_out))))
-        # Streams in order: what nuisance moves, the ordinary parts' score, every part's score; last, the majority.
+        # Streams in order: what nuisance moves, the ordinary parts' score, every part's score; then those that compare
+        # with a line instead of a history: most parts above that of ordinary ones, too many above the threshold.
         shown = [i for i, name in enumerate(self._names) if name == "control_score" or name.startswith(words.FAMILY)]
         self._columns = np.array([*shown, 0, 0])
-        self._bulk, self._tail, self._majority = len(shown), len(shown) + 1, len(shown) + 2
+        self._bulk, self._tail, self._majority, self._flags = range(len(shown), len(shown) + 4)
         self._tail_bets = Tail((self._flag_rate, 0.05, CUT))
-        self._majority_bets = Majority(_most_above(len(held_out), CUT, SPARED * rate))
-        bets = [SHIFTS] * (len(shown) + 1) + [len(self._tail_bets), len(self._majority_bets)]
-        weights = [1 / 3 / len(shown)] * len(shown) + [1 / 6, 1 / 3, 1 / 6]
-        self._evidence = Evidence(bets, weights, alarm_level(rate, run_length), (1 - SPARED) * rate)
+        most = _most_above(len(held_out), max(CUT, smallest_rate(len(held_out))), SPARED * rate)
+        self._majority_bets = Above(max(0.5, most), MOST)
+        self._flag_bets = Above(_most_above(len(held_out), self._flag_rate, SPARED * rate), FLAGGED)
+        bets = [SHIFTS] * (len(shown) + 1) + [*map(len, (self._tail_bets, self._majority_bets, self._flag_bets))]
+        weights = [1 / 3 / len(shown)] * len(shown) + [1 / 6, 1 / 4, 1 / 6, 1 / 12]
+        self._evidence = Evidence(bets, weights, alarm_level(rate, run_length), (1 - 2 * SPARED) * rate)
         self._ranks = Ranks(len(self._columns))
-        self._ranks.count(cells(held_out[:, self._columns]), self._played(held_out[:, 0])[:, :-1])
+        self._ranks.count(cells(held_out[:, self._columns]), self._played(held_out[:, 0])[:, : self._majority])
         self._chance = np.random.default_rng(seed)
         self._parts = 0
         self._rows = np.zeros((RECENT, len(self._names)))  # rings, by the part's number
@@ -125,43 +130,40 @@ class DriftMonitor:
     def _take_some(self, rows: np.ndarray, chances: np.ndarray) -> int:
         at = cells(rows[:, self._columns])
         played = self._played(rows[:, 0])
-        counted = played[:, :-1] & ~self._evidence.alarmed[:-1]
+        counted = played[:, : self._majority] & ~self._alarmed()
         p = self._ranks.p_values(at, counted, chances)
         shifts = np.where(played[:, : self._tail, None], shift(p[:, : self._tail]), 1.0).reshape(len(rows), -1)
         above = self._majority_bets(rows[:, 0] > self._line)
-        returns = np.concatenate([shifts, self._tail_bets(p[:, self._tail]), above], axis=1)
+        flagged = self._flag_bets(rows[:, 0] > self._threshold)
+        returns = np.concatenate([shifts, self._tail_bets(p[:, self._tail]), above, flagged], axis=1)
         taken, new = self._evidence.update(returns, played, self._parts + 1)
         here = np.arange(self._parts + 1, self._parts + 1 + taken) % RECENT
         self._rows[here], self._cells[here], self._counted[here] = rows[:taken], at[:taken], counted[:taken]
         self._bulk_p[here] = np.where(played[:taken, self._bulk], p[:taken, self._bulk], np.nan)
         self._ranks.count(at[:taken], counted[:taken])
         self._parts += taken
-        for stream in np.flatnonzero(new[:-1]):
-            self._take_out(stream)
+        for stream in np.flatnonzero(new[: self._majority]):
+            self._take_out(stream, self._evidence.since[stream])
+        if new[self._flags]:
+            self._take_out(self._tail, self._evidence.since[self._flags])
         if self._parts % BLOCK == 0:
             self._blocks.append(self._block(self._last(BLOCK)))
         return taken
 
     def state(self) -> DriftState:
         """The verdict now, with what it rests on."""
-        shown = range(self._bulk)
-        alarmed = sorted((i for i in shown if self._evidence.alarmed[i]), key=self._evidence.raised.__getitem__)
-        moved = tuple(self._names[self._columns[i]] for i in alarmed)
-        leading = self._columns[alarmed[0] if alarmed else self._evidence.levels[: self._bulk].argmax()]
-        how_much = partial(words.nuisance_effect, self._names[leading], self._held_out[:, leading])
-        nuisance = self._answer("nuisance", shown, leading, moved, how_much)
-        how_much = partial(words.tail_effect, self._threshold, self._flag_rate)
-        tail = self._answer("tail", (self._tail,), 0, ("score",), how_much)
-        changed = min((answer.since for answer in (nuisance, tail) if answer.since), default=None)
-        how_much = partial(words.bulk_effect, self._held_out[:, 0])
-        bulk = self._answer("bulk", (self._bulk, self._majority), 0, ("score",), how_much, changed)
-        errors = max((self._bulk_errors(answer.since) for answer in (nuisance, tail) if answer.since), default=0.0)
-        told = verdict(nuisance.alarm, tail.alarm, bulk.alarm or errors > MOVED, errors > DOUBTFUL)
-        since = bulk.since or changed
+        nuisance = self._nuisance()
+        tail = self._answer("tail", (self._tail, self._flags), ("score",))
+        bulk, doubtful = self._ordinary(nuisance, tail)
+        since = bulk.since or min((answer.since for answer in (nuisance, tail) if answer.since), default=None)
+        scores = self._seen((self._tail, self._flags), tail.since or since)[:, 0]
+        if len(scores):
+            tail = replace(tail, effect=words.tail_effect(self._threshold, self._flag_rate, tail.alarm, scores))
+        told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful)
         filling = self._parts % BLOCK
         return DriftState(
             verdict=told,
-            sentence=words.sentence(told, since, self._parts, nuisance, bulk, tail),
+            sentence=words.sentence(told, since, self._parts, nuisance, bulk, tail, doubtful),
             parts=self._parts,
             since=since,
             nuisance=nuisance,
@@ -171,39 +173,70 @@ class DriftMonitor:
             blocks=(*self._blocks, self._block(self._last(filling))) if filling else tuple(self._blocks),
         )
 
-    def _answer(
-        self,
-        question: str,
-        streams: Sequence[int],
-        column: int,
-        moved: tuple[str, ...],
-        how_much: Callable[[np.ndarray], str],
-        otherwise: int | None = None,
-    ) -> Answer:
-        """A question's answer; its effect is that of the parts since its alarm, or since `otherwise`, or the latest."""
+    def _nuisance(self) -> Answer:
+        shown = range(self._bulk)
+        alarmed = sorted((i for i in shown if self._evidence.alarmed[i]), key=self._evidence.raised.__getitem__)
+        answer = self._answer("nuisance", shown, tuple(self._names[self._columns[i]] for i in alarmed))
+        leading = self._columns[alarmed[0] if alarmed else self._evidence.levels[: self._bulk].argmax()]
+        seen = self._seen(shown, answer.since)
+        ordinary, expected = (rows[rows[:, 0] <= self._line][:, leading] for rows in (seen, self._held_out))
+        if not len(seen):
+            return answer
+        if len(ordinary) < FEW:
+            effect = words.nuisance_effect(self._names[leading], self._held_out[:, leading], seen[:, leading])
+            return replace(answer, effect=f"too few ordinary parts to tell; of all parts, {effect}")
+        effect = words.nuisance_effect(self._names[leading], expected, ordinary)
+        plain = abs(rank_errors(expected, ordinary)) > PLAIN
+        return replace(answer, effect=effect + words.not_yet(plain and not answer.alarm))
+
+    def _ordinary(self, nuisance: Answer, tail: Answer) -> tuple[Answer, bool]:
+        """The bulk's answer, and whether it is in doubt: with another's alarm given, this says what that is of."""
+        streams = [self._bulk, self._majority]
+        answer = self._answer("bulk", streams, ("score",))
+        changes = [each.since for each in (nuisance, tail) if each.since]
+        changed = min(changes, default=None)
+        errors = max(map(self._bulk_errors, changes), default=0.0)
+        if errors > MOVED and not answer.alarm:
+            answer = replace(answer, alarm=True, level=1.0, since=changed, moved=("score",))
+        # An alarm of its own that has ended since leaves a doubt: those parts are among the ones spoken of.
+        doubtful = errors > DOUBTFUL or (changed is not None and int(self._evidence.ended[streams].max()) >= changed)
+        scores = self._seen(streams, answer.since or changed)[:, 0]
+        if not len(scores):
+            return answer, doubtful
+        plain = doubtful if changes else self._bulk_errors(self._parts + 1 - len(scores)) > PLAIN
+        effect = words.bulk_effect(self._line, self._held_out[:, 0], scores)
+        return replace(answer, effect=effect + words.not_yet(plain and not answer.alarm)), doubtful
+
+    def _answer(self, question: str, streams: Sequence[int], moved: tuple[str, ...]) -> Answer:
+        """A question's answer, as yet without its effect."""
         streams = np.array(streams)
         alarmed = streams[self._evidence.alarmed[streams]]
+        level = float(self._evidence.levels[streams].max())
+        if not len(alarmed):
+            return Answer(question, False, level, None, (), "")
         # Of several alarms the first to be raised dates the change: later ones had longer to wander.
-        since = int(self._evidence.since[alarmed[self._evidence.raised[alarmed].argmin()]]) if len(alarmed) else None
-        seen = self._last(self._parts + 1 - (since or otherwise or 1))[:, column]
-        return Answer(
-            question=question,
-            alarm=since is not None,
-            level=float(self._evidence.levels[streams].max()),
-            since=since,
-            moved=moved if since else (),
-            effect=how_much(seen) if len(seen) else "",
-        )
+        since = int(self._evidence.since[alarmed[self._evidence.raised[alarmed].argmin()]])
+        return Answer(question, True, max(level, 1.0), since, moved, "")
+
+    def _seen(self, streams: Sequence[int], since: int | None) -> np.ndarray:
+        """The parts since then, or else since these streams' latest alarm has ended."""
+        return self._last(self._parts + 1 - (since or int(self._evidence.ended[list(streams)].max()) + 1))
+
+    def _alarmed(self) -> np.ndarray:
+        """The streams whose history stands still: one stream's alarm is enough for the tail's question."""
+        alarmed = self._evidence.alarmed[: self._majority].copy()
+        alarmed[self._tail] |= self._evidence.alarmed[self._flags]
+        return alarmed
 
     def _played(self, scores: np.ndarray) -> np.ndarray:
-        """Whether each stream takes each part in: the last two take every part, the others ordinary ones."""
-        played = np.repeat(scores[:, None] < self._line, self._majority + 1, axis=1)
+        """Whether each stream takes each part in: the last three take every part, the others ordinary ones."""
+        played = np.repeat(scores[:, None] < self._line, self._flags + 1, axis=1)
         played[:, self._tail :] = True
         return played
 
-    def _take_out(self, stream: int) -> None:
+    def _take_out(self, stream: int, since: int) -> None:
         """Take what came since the change out of the history, so that going on like this does not become normal."""
-        here = self._ring(self._parts - self._evidence.since[stream] + 1)
+        here = self._ring(self._parts - since + 1)
         only = np.arange(len(self._columns)) == stream
         self._ranks.count(self._cells[here], only & self._counted[here], -1)
         self._counted[here, stream] = False
@@ -211,13 +244,17 @@ class DriftMonitor:
     def _bulk_errors(self, since: int) -> float:
         """By how many standard errors ordinary parts rank higher or lower since then, or too few parts are ordinary.
 
-        With an alarm given, this only says what it is of; ranks within the history are independent, as for a bet.
+        Ranked among all before them, and among the held-out normals alone: the former know more of the normal, the
+        latter nothing of a change that was there from the first part on.
         """
-        p = self._bulk_p[self._ring(self._parts - since + 1)]
+        here = self._ring(self._parts - since + 1)
+        p, scores = self._bulk_p[here], self._rows[here, 0]
         ordinary = p[~np.isnan(p)]
         shifted = abs(ordinary.sum() - len(ordinary) / 2) * math.sqrt(12 / max(len(ordinary), 1))
-        fewer = (len(p) - 2 * len(ordinary)) / math.sqrt(len(p))
-        return max(shifted, DOUBTFUL + fewer)  # defects are a minority: from half of the parts on, doubt
+        held_out = self._held_out[:, 0]
+        apart = abs(rank_errors(held_out[held_out < self._line], scores[scores < self._line]))
+        above = (2 * (scores > self._line).sum() - len(p)) / math.sqrt(len(p))
+        return float(max(shifted, apart, DOUBTFUL + above))  # defects are a minority: from half of the parts on, doubt
 
     def _ring(self, parts: int) -> np.ndarray:
         """Where the latest parts are kept, as many as are."""
@@ -241,10 +278,10 @@ def _checked_names(normals: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     return (*first, *(name for name in normals if name not in first))
 
 
-def _most_above(normals: int, cut: float, chance: float) -> float:
-    """The share of parts above the line that `chance` allows while nothing changes, at least a half.
+def _most_above(normals: int, rate: float, chance: float) -> float:
+    """The share of parts above the line of that rate which `chance` allows while nothing changes.
 
     Above the k-th smallest of n lies a share that is Beta(n − k + 1, k), or less where scores are equal.
     """
-    position = min(math.ceil((normals + 1) * (1 - cut) - 1e-9), normals)
-    return max(0.5, float(stats.beta.isf(chance, normals - position + 1, position)))
+    position = math.ceil((normals + 1) * (1 - rate) - 1e-9)
+    return float(stats.beta.isf(chance, normals - position + 1, position))

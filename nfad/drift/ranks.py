@@ -54,3 +54,13 @@ class Ranks:
             equal = equal + (earlier & (at == at[:, None])).sum(axis=1)
             seen = seen + earlier.sum(axis=1)
         return (above + chance * (equal + 1)) / (seen + 1)
+
+
+def rank_errors(before: np.ndarray, after: np.ndarray) -> float:
+    """By how many standard errors later values rank above earlier ones (Mann and Whitney); 0 without either."""
+    if not len(before) or not len(after):
+        return 0.0
+    ordered = np.sort(before)
+    below = (np.searchsorted(ordered, after, "left") + np.searchsorted(ordered, after, "right")).sum() / 2
+    pairs = len(before) * len(after)
+    return float((below - pairs / 2) / np.sqrt(pairs * (len(before) + len(after) + 1) / 12))

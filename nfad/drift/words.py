@@ -1,4 +1,8 @@
-"""How much has moved, and what that means, in words for whoever stands at the line."""
+"""How much has moved, and what that means, in words for whoever stands at the line.
+
+Where there is no alarm, what is plainly off is said to be too little for one, so that no two sentences contradict
+each other.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +15,54 @@ from nfad.records import FAMILY_WORDS
 FAMILY = "nuisance:"
 
 
+def not_yet(plain: bool) -> str:
+    """What to add to an effect that is plainly there, but for which no alarm was raised."""
+    return ", which is not yet enough for an alarm" if plain else ""
+
+
 def nuisance_effect(name: str, held_out: np.ndarray, seen: np.ndarray) -> str:
     """A family's median share of the deviation, or the unfiltered score's median, against the fit's."""
     before, now = np.median(held_out), np.median(seen)
     if not name.startswith(FAMILY):
-        return f"the score without the filter is {now:.3g} at the median instead of {before:.3g}"
+        return f"the score without the filter is {now:.3g} at the median, {before:.3g} at the fit"
     family = name.removeprefix(FAMILY)
-    times = f"{now / before:.2g}× the fit's median" if before > 0 else f"{now:.2g} at the median instead of none"
+    times = f"{now / before:.2g}× the fit's median" if before > 0 else f"{now:.2g} at the median, none at the fit"
     return f"the {FAMILY_WORDS.get(family, family)} share of the deviation is {times}"
 
 
-def bulk_effect(held_out: np.ndarray, seen: np.ndarray) -> str:
-    """The filtered scores' median against the fit's, and how many parts now exceed that."""
-    before = np.median(held_out)
-    above = (seen > before).mean()
-    return f"parts score {np.median(seen):.3g} at the median instead of {before:.3g}, {above:.0%} of them above it"
-
-
-def tail_effect(threshold: float, flag_rate: float, seen: np.ndarray) -> str:
-    """How many are flagged, with Clopper and Pearson's interval, against how many should be."""
-    found = rate_interval(int((seen > threshold).sum()), len(seen))
+def bulk_effect(line: float, held_out: np.ndarray, seen: np.ndarray) -> str:
+    """The ordinary parts' median score and their share, against the fit's."""
+    shares = [f"{(scores <= line).mean():.0%}" for scores in (seen, held_out)]
+    if not (seen <= line).any():
+        return f"no part scores like an ordinary one, {shares[1]} did at the fit"
+    now, before = (np.median(scores[scores <= line]) for scores in (seen, held_out))
     return (
-        f"flagged {found.value:.1%} of {len(seen)} parts (95 % interval {found.low:.1%} to {found.high:.1%}) "
-        f"instead of {flag_rate:.1%}"
+        f"ordinary parts score {now:.3g} at the median, {before:.3g} at the fit, "
+        f"and {shares[0]} of all parts are ordinary, {shares[1]} at the fit"
     )
 
 
-def sentence(verdict: str, since: int | None, parts: int, nuisance: Answer, bulk: Answer, tail: Answer) -> str:
+def tail_effect(threshold: float, flag_rate: float, alarm: bool, seen: np.ndarray) -> str:
+    """How many are flagged, with Clopper and Pearson's interval, against how many should be."""
+    found = rate_interval(int((seen > threshold).sum()), len(seen))
+    more = not_yet(found.low > flag_rate and not alarm)
+    return (
+        f"flagged {found.value:.1%} of {len(seen)} parts (95 % interval {found.low:.1%} to {found.high:.1%}), "
+        f"{flag_rate:.1%} stated{more}"
+    )
+
+
+def sentence(
+    verdict: str, since: int | None, parts: int, nuisance: Answer, bulk: Answer, tail: Answer, doubtful: bool
+) -> str:
     """One sentence a person understands."""
     if verdict == STEADY:
-        return f"Steady: {parts:,} parts, and none of the fit's numbers has moved beyond chance."
+        return f"Steady: {parts:,} parts, and no evidence of a change that is enough for an alarm."
     moved = f"; {nuisance.effect}" if nuisance.alarm else ""
     start = f"since about part {since:,}"
     if verdict == ABSORBED:
-        return f"Acquisition drift {start}, absorbed by the filter: {nuisance.effect}; ordinary parts score as before."
+        rest = "ordinary parts score as before" + ", as far as can be told yet" * doubtful
+        return f"Acquisition drift {start}, absorbed by the filter: {nuisance.effect}; {rest}."
     if verdict == UNABSORBED:
         return f"Drift {start} that the filter does not absorb: {bulk.effect}{moved}; {tail.effect}."
     if verdict == DEFECTS:

@@ -205,6 +205,8 @@ class WhatIf(BaseModel):
     anomalous: Change
     newly_rejected: int
     newly_accepted: int
+    rejected: list[Inspected] = Field(description="of the newly rejected the nearest to the threshold, 12 at most")
+    accepted: list[Inspected] = Field(description="of the newly accepted the nearest to the threshold, 12 at most")
     false_alarms: Change
     missed: Change
     reviewed: Reviewed

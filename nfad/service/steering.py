@@ -15,6 +15,7 @@ from nfad.service.answers import (
     Counts,
     DriftAnswer,
     Fact,
+    Inspected,
     ModelFacts,
     Models,
     NowThen,
@@ -36,6 +37,7 @@ from nfad.writing import finite
 
 router = APIRouter(prefix="/v1")
 Name = Annotated[str, Path(max_length=64, description="A model's name.")]
+SHOWN = 12  # inspections that would change sides, either way
 BIASED = "Recall is measured on reviewed images only; review accepted parts too, or it will look better than it is."
 
 
@@ -54,11 +56,12 @@ def set_rate(here: Here, name: Name, wanted: RateIn) -> ModelFacts:
 
 @router.get("/models/{name}/what-if", summary="What a rate would have done", responses=refusals(404), tags=["Models"])
 def what_if(here: Here, name: Name, rate: Annotated[float, Query(gt=0, lt=1)]) -> WhatIf:
-    """Of the inspections that this model file has judged."""
+    """Of the inspections that this model file has judged, and which of them are nearest to changing sides."""
     model = here.model(name)
     model.check_rate(rate)
     threshold, _ = model.judge.held_out.at(rate)
     counts = here.store.counts(model.name, model.sha256, threshold)
+    changing = here.store.changing(model.name, model.sha256, threshold, SHOWN)
 
     def change(what: str) -> Change:
         return Change(as_judged=counts[what], at_rate=counts[f"{what}_then"])
@@ -71,6 +74,7 @@ def what_if(here: Here, name: Name, rate: Annotated[float, Query(gt=0, lt=1)]) -
         anomalous=change("anomalous"),
         newly_rejected=counts["newly_rejected"],
         newly_accepted=counts["newly_accepted"],
+        **{name: [Inspected.of(each) for each in some] for name, some in changing.items()},
         false_alarms=change("false_alarms"),
         missed=change("missed"),
         reviewed=Reviewed(good=counts["good"], bad=counts["bad"]),

@@ -19,7 +19,8 @@ from alembic.util import CommandError
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
-from nfad.service.record import ANOMALOUS, NORMAL, Inspection, first_id
+from nfad.records import ANOMALOUS, NORMAL
+from nfad.service.record import Inspection, first_id
 from nfad.service.tables import FACTS, INSPECTIONS, RATES
 from nfad.writing import finite
 
@@ -141,6 +142,14 @@ class Store:
         with self._engine.connect() as connection:
             chosen = sa.select(*counts).where(ROWS.model == model, ROWS.model_sha256 == sha256)
             return dict(connection.execute(chosen).mappings().one())
+
+    def changing(self, model: str, sha256: str, threshold: float, limit: int) -> dict[str, list[Inspection]]:
+        """Which inspections of one model file would change sides at another threshold, the nearest to it first."""
+        mine = sa.select(INSPECTIONS).where(ROWS.model == model, ROWS.model_sha256 == sha256).limit(limit)
+        rejected = mine.where(ROWS.verdict == NORMAL, ROWS.score > threshold).order_by(ROWS.score, ROWS.id.desc())
+        accepted = mine.where(ROWS.verdict == ANOMALOUS, ROWS.score <= threshold)
+        accepted = accepted.order_by(ROWS.score.desc(), ROWS.id.desc())
+        return {"rejected": self._read(rejected), "accepted": self._read(accepted)}
 
     def reviewed_scores(self, model: str, sha256: str, verdict: str) -> list[float]:
         chosen = sa.select(ROWS.score).where(

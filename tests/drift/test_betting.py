@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 
-from nfad.drift.betting import SHIFTS, Majority, Tail, shift
+from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, shift
 from nfad.errors import NfadError
 
 
@@ -41,10 +41,9 @@ def test_a_depth_is_a_share():
         Tail((0.05, 1.0))
 
 
-@given(st.floats(0.5, 0.99), st.floats(0, 1))
-def test_only_more_than_the_bound_can_win_a_majority_bet(bound, share):
-    inside, outside = Majority(bound)(np.array([True, False]))
+@given(st.floats(0.001, 0.99), st.floats(0, 1), st.sampled_from([FLAGGED, MOST]))
+def test_only_more_than_the_bound_can_win_a_bet_on_a_line(bound, share, excess):
+    inside, outside = Above(bound, excess)(np.array([True, False]))
     mean = share * inside + (1 - share) * outside
-    assert (outside > 0).all()
-    assert (mean <= 1 + 1e-12).all() if share <= bound else (mean >= 1 - 1e-12).all()
-    assert (inside > 1).all()
+    assert (outside > 0).all() and (inside > 1).all()
+    assert (mean <= 1 + 1e-9).all() if share <= bound else (mean >= 1 - 1e-9).all()

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from nfad.drift.ranks import SIDE, Ranks, cells
+from nfad.drift.ranks import SIDE, Ranks, cells, rank_errors
 
 numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.floats(-4, 4))
 
@@ -66,3 +66,13 @@ def test_p_values_are_independent_and_uniform_while_nothing_changes():
     assert stats.kstest(sums, "norm").pvalue > 0.001
     fixed = (at[:normals, None] > at[None, normals:]).mean(axis=0)
     assert ((fixed - fixed.mean()).mean(axis=0) * scale).var() > 2
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_rank_errors_are_those_of_mann_and_whitney(before, after):
+    before, after = np.array(before, dtype=float), np.array(after, dtype=float)
+    wins = stats.mannwhitneyu(after, before, method="asymptotic").statistic
+    spread = np.sqrt(len(before) * len(after) * (len(before) + len(after) + 1) / 12)
+    assert rank_errors(before, after) == pytest.approx((wins - len(before) * len(after) / 2) / spread)
+    assert rank_errors(before, after) == pytest.approx(-rank_errors(after, before))
+    assert rank_errors(before, after[:0]) == rank_errors(before[:0], after) == 0

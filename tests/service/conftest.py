@@ -5,11 +5,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from parts import parts, tiny
-from service.serving import serving
+from service.browsing import CAMERA, CHROMIUM
+from service.serving import image, png, serving
 
 from nfad import Detector
 
@@ -80,3 +82,59 @@ def database(postgres):
     with psycopg.connect(f"{postgres}postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return postgres + name
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Starts browsers, with options."""
+    if CHROMIUM is None or find_spec("playwright") is None:
+        pytest.skip("there is no Chromium or no playwright; install both to test the page in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield lambda *options: playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *options])
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """With a camera that shows a test picture."""
+    with chromium(*CAMERA) as browser:
+        yield browser
+
+
+@pytest.fixture
+def opened(browser, client):
+    """Opens the page; fails the test if a script did, or if the policy had to stop something."""
+    contexts, complaints = [], []
+
+    def go(view="inspect", at=client, scripts=(), **options):
+        context = browser.new_context(base_url=str(at.base_url), **options)
+        context.set_default_timeout(30_000)
+        contexts.append(context)
+        for script in scripts:
+            context.add_init_script(path=script)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        page.goto(f"/#/{view}")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    # A refusal on purpose is told in the console too.
+    assert not [said for said in complaints if not said.startswith("Failed to load resource")]
+
+
+@pytest.fixture(scope="module")
+def past(client):
+    """Inspections to look at, some of defects, some reviewed."""
+    found = []
+    for seed in range(12):
+        name = f"cam{seed % 2}-{seed:03d}.png"
+        found.append(client.post("/v1/inspect", files=image(png(40 + seed, defect=seed % 3 == 0), name)).json())
+    for seed in (0, 3, 6, 9, 1, 2, 4, 5, 7):
+        said = {"verdict": "good" if seed % 3 else "bad"}
+        client.put(f"/v1/inspections/{found[seed]['id']}/review", json=said).raise_for_status()
+    return found

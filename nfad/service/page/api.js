@@ -44,7 +44,7 @@ const named = name => `/v1/models/${encodeURIComponent(name)}`;
 export const me = () => answered("/v1/me");
 export const login = token => put("POST", "/v1/login", { token });
 export const logout = () => answered("/v1/logout", { method: "POST" });
-export const models = () => answered("/v1/models").then(body => body.models);
+export const models = signal => answered("/v1/models", { signal }).then(body => body.models);
 export const setRate = (name, rate) => put("PUT", `${named(name)}/rate`, { rate });
 export const whatIf = (name, rate, signal) => answered(`${named(name)}/what-if?${asQuery({ rate })}`, { signal });
 export const drift = model => answered(`/v1/drift?${asQuery({ model })}`);

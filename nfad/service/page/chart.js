@@ -45,7 +45,11 @@ function drawing({ name, normals, usable, since, format, line, words }) {
   const x = part => LEFT + ((part - from) / (to - from)) * (WIDTH - LEFT - RIGHT);
   const y = value => TOP + ((top - value) / (top - bottom)) * (HEIGHT - TOP - BOTTOM);
   const middle = block => x(block.first + (block.parts - 1) / 2);
-  const along = key => usable.map(block => `${middle(block).toFixed(1)},${y(block[key][name]).toFixed(1)}`);
+  // Flat to either end: the first and the last block have no neighbour to lean on.
+  const along = key =>
+    [[x(from), usable[0]], ...usable.map(block => [middle(block), block]), [x(to), last]].map(
+      ([place, block]) => `${place.toFixed(1)},${y(block[key][name]).toFixed(1)}`,
+    );
   const level = (value, given) => svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), ...given });
   return svg(
     "svg",
@@ -65,14 +69,6 @@ function drawing({ name, normals, usable, since, format, line, words }) {
     line !== null && level(line, { class: "limit" }),
     svg("polygon", { class: "spread", points: [...along("high"), ...along("low").reverse()].join(" ") }),
     svg("polyline", { class: "median", points: along("median").join(" ") }),
-    usable.length === 1 &&
-      svg("line", {
-        class: "whisker",
-        x1: middle(last),
-        x2: middle(last),
-        y1: y(last.low[name]),
-        y2: y(last.high[name]),
-      }),
     usable.length <= 12 &&
       usable.map(block => svg("circle", { class: "point", cx: middle(block), cy: y(block.median[name]), r: 3 })),
     since !== null &&

@@ -104,9 +104,9 @@ function bar(words, score, threshold, scale) {
 
 function odds(p) {
   if (p === null) return "";
-  if (p >= 0.4) return `${percent(p)} of normal parts score at least this high.`; // "1 in 1" would say nothing
+  if (p >= 0.1) return `${percent(p)} of normal parts score at least this high.`; // "1 in 2.7" would need a thought
   if (p > 0)
-    return `At most 1 in ${Number((1 / p).toPrecision(2)).toLocaleString("en")} normal parts scores this high.`;
+    return `At most 1 in ${Math.floor(1 / p + 1e-9).toLocaleString("en")} normal parts scores this high.`;
   return "No normal part is expected to score this high.";
 }
 
@@ -129,9 +129,15 @@ function deviation({ nuisance, gate }, heading) {
       { class: "key" },
       shares.map(([tint, share, words]) => el("li", {}, el("i", { class: tint }), `${percent(share)} ${words}`)),
     ),
-    el("p", { class: "soft" }, `Gate ${number(gate)}, the filter’s strength in the map.`),
+    gate !== null && el("p", { class: "soft" }, spread(gate)),
   );
 }
+
+// The gate compares how spread out the deviation is with a normal part's.
+const spread = gate =>
+  gate > 0.995
+    ? "It is as spread out over the photo as on normal parts."
+    : `It is more concentrated than on normal parts (gate ${number(gate)}).`;
 
 function review(station, inspection, told, heading) {
   let said = inspection.review;

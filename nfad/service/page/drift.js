@@ -10,14 +10,23 @@ const QUESTIONS = {
   tail: "Are more parts flagged?",
 };
 const FAMILY = "nuisance:";
+const capital = words => words.charAt(0).toUpperCase() + words.slice(1);
 
 export function driftView(station) {
   const place = byId("drift-body");
+  let shown = null;
+  async function show() {
+    const told = await api.drift(station.model.name);
+    place.replaceChildren(...body(told, station.model));
+    shown = told;
+  }
   return {
     name: "Drift",
-    async show() {
-      const told = await api.drift(station.model.name);
-      place.replaceChildren(...body(told, station.model));
+    show,
+    // A verdict must not stand beside an alarm that says otherwise; charts wait while somebody reads their numbers.
+    beat() {
+      const reading = place.querySelector("details[open]") || place.contains(document.activeElement);
+      if (!shown || station.model.drift !== shown.state || !reading) return show();
     },
     keys: {},
   };
@@ -25,15 +34,20 @@ export function driftView(station) {
 
 function body(told, model) {
   const state = told.alarm ? "anomalous" : "normal";
-  const first = told.state.charAt(0).toUpperCase() + told.state.slice(1);
-  const since = told.since_time && el("p", { class: "soft" }, `It began about ${moment(told.since_time)}.`);
+  const since = told.since_time && el("p", { class: "soft" }, `Part ${told.since.toLocaleString("en")} was inspected ${moment(told.since_time)}.`);
   return [
     el(
       "div",
       { class: `verdict ${state}` },
-      el("p", { class: "word" }, icon(state), first),
+      el("p", { class: "word" }, icon(state), capital(told.state)),
       el("p", {}, told.sentence),
       since,
+    ),
+    el(
+      "p",
+      { class: "lead" },
+      "Three questions are asked of every part. An ordinary part is one that scores no higher than four fifths of the " +
+        "fit’s held-out normals; defects score higher, and so they do not disturb the first two.",
     ),
     el(
       "ul",
@@ -60,11 +74,13 @@ function question(words, { alarm, level, effect }) {
         { class: alarm ? "track over" : "track", "aria-hidden": "true" },
         styled(el("i"), { width: `${100 * share}%` }),
       ),
-      el("span", { class: "figures" }, level >= 1 ? "alarm" : `${percent(level)} of an alarm`),
+      el("span", { class: "figures" }, alarm ? "enough for an alarm" : evidence(level)),
     ),
-    effect && el("p", { class: "soft" }, `${effect.charAt(0).toUpperCase()}${effect.slice(1)}.`),
+    effect && el("p", { class: "soft" }, `${capital(effect)}.`),
   );
 }
+
+const evidence = level => (level < 0.005 ? "under 1% of an alarm" : `${percent(level)} of an alarm`);
 
 function charts({ normals, blocks, since }, model) {
   if (!blocks.length) return [el("p", {}, "Charts follow with the first inspections.")];
@@ -76,9 +92,9 @@ function charts({ normals, blocks, since }, model) {
     { title: "Score without filter", name: "control_score", format: short, line: model.control_threshold },
     ...families.map(name => {
       const family = name.slice(FAMILY.length);
-      return { title: `Share ${familyWords(family)}`, name, format: share, tint: familyTint(family) };
+      return { title: `${capital(familyWords(family))} share`, name, format: share, tint: familyTint(family) };
     }),
-    { title: "Participation", name: "participation", format: short },
+    { title: "Spread of the deviation", name: "participation", format: share },
   ].filter(({ name }) => blocks.some(block => Number.isFinite(block.median[name])));
   return [
     el("h2", {}, "Over time"),

@@ -3,8 +3,13 @@
 import * as api from "./api.js";
 import { byId, counted, el, latest } from "./dom.js";
 import { detail, tile } from "./detail.js";
+import { news } from "./news.js";
 
 const PAGE = 48;
+const LISTED = 4 * PAGE; // a list that nobody touches grows no longer than this
+
+const ALL = { href: "#/history", words: "All inspections" };
+const THRESHOLD = { href: "#/threshold", words: "Threshold" };
 
 // A day of the operator's, as the moments the service wants; `until` is exclusive, so it is the next day's start.
 const dayStart = (day, plus = 0) => {
@@ -22,19 +27,22 @@ export function historyView(station) {
     "history-list",
     "history-detail",
   ].map(byId);
-  const turn = latest();
+  const [listing, opening] = [latest(), latest()];
   let found = [];
   let next = null;
   let shown = null; // { id, …detail }
   let stale = true;
+  let back = null; // where one came from: { href, words }
 
   const filters = () => {
     const { since, until, ...given } = Object.fromEntries(new FormData(form));
     return { ...given, since: dayStart(since), until: dayStart(until, 1) };
   };
 
+  const filtersNow = () => JSON.stringify(filters());
+
   async function load(further = false) {
-    const current = turn();
+    const current = listing();
     const answer = await api.inspections({ ...filters(), limit: PAGE, before: further ? next : null });
     if (!current()) return;
     stale = false;
@@ -45,6 +53,12 @@ export function historyView(station) {
     if (further) grid.append(...items);
     else grid.replaceChildren(...items);
     if (further) items[0]?.querySelector("a").focus();
+    else made.clear();
+    told();
+    station.say(count.textContent);
+  }
+
+  function told() {
     more.hidden = !next;
     const filtered = Object.values(filters()).some(Boolean);
     count.textContent = found.length
@@ -54,6 +68,32 @@ export function historyView(station) {
         : "No inspection yet; send a photo under Inspect.";
   }
 
+  // Ids sort by time, and a later judgement may have been kept before an earlier one.
+  function insert(fresh) {
+    for (const inspection of fresh) {
+      const at = found.findIndex(each => each.id < inspection.id);
+      if (at < 0 && next) continue; // it comes with the older ones
+      const place = at < 0 ? found.length : at;
+      found.splice(place, 0, inspection);
+      grid.insertBefore(item(inspection), grid.children[place] ?? null);
+    }
+    if (found.length > LISTED && !list.hidden && !disturbed()) {
+      found.length = LISTED - PAGE;
+      while (grid.children.length > found.length) grid.lastChild.remove();
+      next = found.at(-1).id;
+    }
+    told();
+  }
+
+  // Whether what is read, pointed at or under the keyboard would move.
+  const disturbed = () =>
+    !list.hidden && (scrollY > 0 || grid.matches(":hover") || grid.contains(document.activeElement));
+  const made = news(
+    station,
+    { filters, found: () => found, hidden: () => list.hidden, disturbed, insert, reload: () => load() },
+    PAGE,
+  );
+
   const item = inspection =>
     el(
       "li",
@@ -62,20 +102,20 @@ export function historyView(station) {
     );
 
   async function open(id) {
-    const current = turn();
+    const current = opening();
     const inspection = await api.inspection(id);
     if (!current()) return;
-    if (!found.some(each => each.id === id) && stale) station.doing(() => load()); // for its neighbours
-    const told = answer => {
+    if (stale) station.doing(() => load()); // for its neighbours
+    const heard = answer => {
       found = found.map(each => (each.id === id ? answer : each));
       grid.querySelector(`[data-id="${CSS.escape(id)}"]`)?.replaceWith(item(answer));
     };
-    shown = { id, ...detail(station, inspection, { told, level: "h1" }) };
+    shown = { id, ...detail(station, inspection, { told: heard, level: "h1" }) };
     place.replaceChildren(
       el(
         "div",
         { class: "row steps" },
-        el("a", { href: "#/history" }, "← All inspections"),
+        el("a", { href: back.href }, `← ${back.words}`),
         el(
           "span",
           { class: "row" },
@@ -128,7 +168,7 @@ export function historyView(station) {
   const onDetail = action => () => shown && action();
   return {
     name: "History",
-    async show(id) {
+    async show(id, from) {
       const names = station.models.map(model => model.name);
       const select = byId("filter-model");
       const chosen = select.value;
@@ -136,15 +176,21 @@ export function historyView(station) {
         el("option", { value: "" }, "any"),
         ...names.map(name => el("option", { value: name, selected: name === chosen }, name)),
       );
+      if (from !== "history") back = from === "threshold" ? THRESHOLD : ALL;
       if (id) return open(id);
-      const back = shown?.id;
+      opening(); // one that is still on its way is no longer wanted
+      const was = shown?.id;
       shown = null;
       list.hidden = false;
       place.hidden = true;
       place.replaceChildren();
-      if (!back || stale) await load();
-      if (back && document.activeElement !== byId("search"))
-        grid.querySelector(`[data-id="${CSS.escape(back)}"] a`)?.focus();
+      if (!was || stale) await load();
+      if (was && document.activeElement !== byId("search"))
+        grid.querySelector(`[data-id="${CSS.escape(was)}"] a`)?.focus();
+    },
+    beat(signal) {
+      const asked = filtersNow();
+      if (!stale) return made.look(signal, () => !stale && asked === filtersNow());
     },
     leave() {
       shown = null;
@@ -156,8 +202,9 @@ export function historyView(station) {
       u: () => mark("unsure"),
       f: onDetail(() => shown.flip()),
       Escape: onDetail(() => {
-        location.hash = "#/history";
+        location.hash = back.href;
       }),
+      n: () => (shown ? false : made.show()),
       ArrowLeft: key => (shown ? step(-1) : move(key)),
       ArrowRight: key => (shown ? step(1) : move(key)),
       ArrowUp: key => (shown ? false : move(key)),

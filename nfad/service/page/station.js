@@ -6,11 +6,10 @@ import { driftView } from "./drift.js";
 import { historyView } from "./history.js";
 import { inspectView } from "./inspect.js";
 import { keyboard } from "./keys.js";
+import { live } from "./live.js";
 import { reviewView } from "./review.js";
 import { thresholdView } from "./threshold.js";
 
-const POLL = 20; // seconds between two looks at the models, for the alarm
-const AGAIN = 5; // while it does not answer
 const SHOWN = 12; // seconds a message that needs no answer stays
 
 const station = {
@@ -23,8 +22,7 @@ const station = {
   fail(error, about = "") {
     if (error.status === 401) return void ask();
     const again = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
-    const sentence = error.message.charAt(0).toUpperCase() + error.message.slice(1);
-    note(`${about && `${about}: `}${sentence}${/[.!?…]$/.test(sentence) ? "" : "."}${again}`, "bad");
+    note(`${about && `${about}: `}${asSentence(error.message)}${again}`, "bad");
   },
   async doing(action) {
     try {
@@ -40,6 +38,8 @@ const station = {
   },
   refresh: () => refresh().catch(() => {}), // the poll will tell
 };
+
+const asSentence = words => `${words.charAt(0).toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}`;
 
 function note(sentence, kind, seconds = null) {
   const place = byId("refusals");
@@ -70,13 +70,16 @@ const views = {
   review: reviewView(station),
 };
 let open = null; // the view's key
+let lost = false; // whether the service does not answer
+let missed = false; // whether the view could not be shown for that
 
 async function route() {
   if (!byId("login").hidden || (location.hash && !location.hash.startsWith("#/"))) return; // e.g. the skip link
   const [address, query] = location.hash.slice(2).split("?");
   const [wanted, argument] = address.split("/");
   const key = wanted in views ? wanted : "inspect";
-  const moved = open !== null && key !== open;
+  const from = open;
+  const moved = from !== null && key !== from;
   if (moved) {
     views[open].leave?.();
     byId("refusals").replaceChildren(); // they spoke of what one has left
@@ -95,29 +98,36 @@ async function route() {
     if (field?.type === "checkbox") field.checked = value === field.value;
     else if (field) field.value = value;
   }
-  await station.doing(() => {
-    const ready = views[key].show(argument);
+  missed = true;
+  await station.doing(async () => {
+    const ready = views[key].show(argument, from);
     // At once, not when it has loaded: by then somebody may be typing.
     if (moved && !argument) byId(`${key}-title`).focus({ preventScroll: true });
-    return ready;
+    await ready;
+    missed = false;
   });
 }
 
 function alarm() {
+  const chip = byId("alarm");
+  if (lost) {
+    chip.className = "chip unsure";
+    chip.setAttribute("aria-label", "Connection lost");
+    return void chip.replaceChildren(icon("unsure"), el("span", {}, "Connection lost"));
+  }
   const moved = station.models.filter(model => model.drift !== "steady");
   const kind = moved.length ? "bad" : "good";
   let words = moved.length ? "Drift" : "Steady";
   if (station.models.length > 1 && moved.length)
     words += `: ${moved.length > 1 ? `${moved.length} models` : moved[0].name}`;
   const told = moved.map(model => `${model.name}, ${model.drift}`).join("; ");
-  const chip = byId("alarm");
   chip.className = `chip ${kind}`;
   chip.setAttribute("aria-label", moved.length ? `Drift alarm: ${told}` : "Drift: steady");
   chip.replaceChildren(icon(kind), el("span", {}, words));
 }
 
-async function refresh() {
-  station.models = await api.models();
+async function refresh(signal) {
+  station.models = await api.models(signal);
   const name = station.model?.name ?? localStorage.getItem("model");
   station.model = station.models.find(model => model.name === name) ?? station.models[0];
   const select = byId("model");
@@ -127,24 +137,32 @@ async function refresh() {
   alarm();
 }
 
-// Silence is told once, and its end as well; the view is loaded again then, as it may have missed something.
-let silent = false;
-async function poll() {
-  if (byId("login").hidden) {
-    try {
-      await refresh();
-      if (silent) {
-        byId("refusals").replaceChildren();
-        station.say("The service answers again.", true);
-        await enter();
-      }
-      silent = false;
-    } catch (error) {
-      if (!silent || error.status === 401) station.fail(error);
-      silent = error.status !== 401;
-    }
+// The models for the alarm, then whatever the view wants to know anew. What is open stays as it is.
+async function look(signal) {
+  if (!byId("login").hidden) return;
+  try {
+    if (open === null) return await enter();
+    await refresh(signal);
+    await views[open].beat?.(signal);
+  } catch (error) {
+    if (error.status !== 401) throw error;
+    ask();
   }
-  setTimeout(poll, 1000 * (silent ? AGAIN : POLL));
+}
+
+function silent(error) {
+  if (!(error instanceof api.Refusal)) reportError(error);
+  lost = true;
+  alarm();
+  note(`Connection lost. ${asSentence(error.message)} Trying again.`, "bad");
+}
+
+async function again() {
+  lost = false;
+  alarm();
+  byId("refusals").replaceChildren();
+  station.say("Connected again.", true);
+  if (missed) await route();
 }
 
 function ask() {
@@ -188,10 +206,4 @@ byId("model").addEventListener("change", event => {
 addEventListener("hashchange", route);
 keyboard(station, () => views[open]);
 
-try {
-  await enter();
-} catch (error) {
-  station.fail(error);
-  silent = error.status !== 401;
-}
-setTimeout(poll, 1000 * (silent ? AGAIN : POLL));
+live(look, { lost: silent, found: again })();

@@ -1,12 +1,15 @@
 // The threshold by the false-alarm rate it stands for, with what it would have done before it is applied.
 
 import * as api from "./api.js";
+import { tile } from "./detail.js";
 import { byId, counted, el, icon, latest, number, rateWords, styled } from "./dom.js";
 
 export function thresholdView(station) {
   const [form, rates, panel, apply] = ["rate-form", "rates", "what-if", "rate-apply"].map(byId);
   const turn = latest();
   let chosen = null;
+  let of = null; // the model's name
+  let looked = null; // the id of the inspection that was opened from here
 
   const isInUse = rate => rate === station.model.false_alarm_rate;
 
@@ -32,9 +35,14 @@ export function thresholdView(station) {
   async function preview() {
     const current = turn();
     const told = await api.whatIf(station.model.name, chosen);
-    if (current()) panel.replaceChildren(...effect(told, isInUse(chosen)));
+    if (!current()) return;
+    panel.replaceChildren(...effect(told, isInUse(chosen)).filter(Boolean));
+    station.say(panel.querySelector("p").textContent);
   }
 
+  panel.addEventListener("click", event => {
+    looked = event.target.closest("a")?.hash.split("/").at(-1) ?? null;
+  });
   form.addEventListener("change", () => {
     chosen = Number(new FormData(form).get("rate"));
     apply.disabled = isInUse(chosen);
@@ -54,17 +62,24 @@ export function thresholdView(station) {
 
   return {
     name: "Threshold",
-    async show() {
-      chosen = station.model.false_alarm_rate;
+    async show(_, from) {
+      const { name, rates, false_alarm_rate } = station.model;
+      // Back from one of the parts the choice still stands.
+      const stands = from === "history" && looked && of === name && rates.some(({ rate }) => rate === chosen);
+      if (!stands) chosen = false_alarm_rate;
+      of = name;
       offer();
       await preview();
+      if (stands && document.activeElement === byId("threshold-title"))
+        panel.querySelector(`a[href$="${CSS.escape(looked)}"]`)?.focus();
+      looked = null;
     },
     keys: {},
   };
 }
 
 function effect(told, inUse) {
-  const { inspections, anomalous, newly_rejected, newly_accepted, reviewed } = told;
+  const { inspections, anomalous, newly_rejected, newly_accepted } = told;
   const head = el("h2", {}, inUse ? `At ${rateWords(told.rate)}, as it is` : `If it were ${rateWords(told.rate)}`);
   if (!inspections)
     return [head, el("p", {}, "This model has judged nothing yet, so there is nothing to compare with.")];
@@ -89,33 +104,51 @@ function effect(told, inUse) {
       strip("As judged", as_judged, inspections),
       strip("At this rate", at_rate, inspections),
     ),
+    parts("would be rejected", newly_rejected, told.rejected, told.threshold),
+    parts("would be accepted", newly_accepted, told.accepted, told.threshold),
+    ...wrong(told),
+  ];
+}
+
+// Which parts they are, the nearest to the line first.
+function parts(words, count, inspections, threshold) {
+  if (!count) return null;
+  const shown = inspections.length < count ? `, the ${inspections.length} nearest to the threshold` : "";
+  const id = `parts-${words.split(" ").at(-1)}`;
+  return el(
+    "section",
+    { "aria-labelledby": id },
+    el("h3", { id }, `${counted(count, "part")} that ${words}${shown}`),
+    el(
+      "ul",
+      { class: "few" },
+      inspections.map(each =>
+        el("li", {}, el("a", { class: `tile ${each.verdict}`, href: `#/history/${each.id}` }, tile({ ...each, threshold }))),
+      ),
+    ),
+  );
+}
+
+function wrong({ reviewed, false_alarms, missed }) {
+  const judged = reviewed.good + reviewed.bad;
+  if (!judged) return [el("p", { class: "soft" }, "No operator has said good or bad of these parts yet.")];
+  const head = ["", "as judged", "at this rate"].map((words, at) =>
+    el(at ? "th" : "td", at ? { scope: "col", class: "number" } : {}, words),
+  );
+  return [
     el(
       "div",
       { class: "scroll", tabindex: 0, role: "region", "aria-label": "Effect in numbers" },
       el(
         "table",
         {},
-        el(
-          "caption",
-          {},
-          `Wrong verdicts among ${counted(reviewed.good + reviewed.bad, "part")} an operator has judged`,
-        ),
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            ["", "as judged", "at this rate"].map((words, at) =>
-              el(at ? "th" : "td", at ? { scope: "col", class: "number" } : {}, words),
-            ),
-          ),
-        ),
+        el("caption", {}, `Wrong verdicts among ${counted(judged, "part")} an operator has judged`),
+        el("thead", {}, el("tr", {}, head)),
         el(
           "tbody",
           {},
-          row(`Good parts rejected, of ${reviewed.good}`, told.false_alarms),
-          row(`Bad parts accepted, of ${reviewed.bad}`, told.missed),
+          row(`Good parts rejected, of ${reviewed.good}`, false_alarms),
+          row(`Bad parts accepted, of ${reviewed.bad}`, missed),
         ),
       ),
     ),

@@ -1,0 +1,174 @@
+"""New photos on the page: sent, judged, looked at and reviewed."""
+
+import re
+import threading
+from dataclasses import replace
+
+import numpy as np
+from scipy.ndimage import map_coordinates
+from service.browsing import alert, file, judged, levels, newest, painted
+from service.serving import image, png, serving
+
+from nfad.judge import load_judge
+
+
+def test_from_upload_to_review_and_back_through_the_history(opened, client):
+    page = opened()
+    shown = judged(page, file("dent.png", defect=True), file("fine.png", seed=8))
+    kept = newest(client, search="dent.png")
+    assert page.locator("#jobs .tile").count() == 2
+    assert shown.locator(".word").inner_text() == kept["verdict"].capitalize()
+    assert shown.locator(".verdict").get_by_text(kept["sentence"]).is_visible()
+    sign = ">" if kept["score"] > kept["threshold"] else "≤"
+    assert f"{kept['score']:.2f} {sign} {kept['threshold']:.2f}" in shown.locator(".score").inner_text()
+    assert kept["sentence"] in page.locator("#said").inner_text() or "fine.png" in page.locator("#said").inner_text()
+
+    shown.get_by_label("Note").fill("dent <b>here</b>")
+    with page.expect_response("**/review"):
+        shown.get_by_role("button", name="Bad").click()
+    shown.locator(".state", has_text="Reviewed").wait_for()
+    said = client.get(f"/v1/inspections/{kept['id']}").json()["review"]
+    assert (said["verdict"], said["note"]) == ("bad", "dent <b>here</b>")
+
+    page.get_by_role("link", name="History").click()
+    page.get_by_label("File name").fill("DENT")
+    page.locator("#grid > li").nth(0).wait_for()
+    page.locator("#history-count", has_text="1 inspection").wait_for()
+    assert "operator: bad" in page.locator("#grid > li").inner_text()
+    page.locator("#grid a").click()
+    again = page.locator("#history-detail article")
+    assert again.get_by_label("Note").input_value() == "dent <b>here</b>"
+    assert again.get_by_role("button", name="Bad").get_attribute("aria-pressed") == "true"
+    with page.expect_response("**/review"):
+        again.get_by_role("button", name="Take back").click()
+    again.locator(".state", has_text="Not reviewed").wait_for()
+    assert client.get(f"/v1/inspections/{kept['id']}").json()["review"] is None
+
+
+def test_the_slider_goes_from_the_control_map_to_the_filtered_one(opened, client):
+    page = opened(reduced_motion="reduce")
+    judged(page, file("slide.png", defect=True))
+    kept = newest(client, search="slide.png")
+    slider = page.get_by_label("Strength of the filter")
+    control, filtered = (levels(client, kept, name) for name in ("control_map", "map"))
+    assert not np.array_equal(control, filtered)
+    ends = {100: ("map", kept["threshold"]), 0: ("control_map", kept["control"]["threshold"])}
+    for place, (name, threshold) in ends.items():
+        slider.focus()
+        page.keyboard.press("End" if place else "Home")
+        wanted, shown = levels(client, kept, name, "heatmap"), painted(page)
+        np.testing.assert_allclose(shown[..., 3], wanted[..., 3], atol=1)
+        # A canvas keeps colours multiplied by their opacity, in 8 bits.
+        rough = 255 / np.maximum(wanted[..., 3:], 1) + 1
+        assert (np.abs(shown[..., :3] - wanted[..., :3]) <= rough).all()
+        outlined(page, levels(client, kept, name), threshold / kept["scale"] * 255)
+    page.keyboard.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") == "1% of the filter"
+    page.get_by_role("button", name="With filter", exact=True).click()
+    assert slider.get_attribute("aria-valuetext") == "with filter"
+    page.keyboard.press("f")
+    assert slider.get_attribute("aria-valuetext") == "without filter"
+
+
+def outlined(page, map, level):
+    """Every point of the outline is where the map, read between its pixels, has that level; and there are as many
+    as pixels change sides."""
+    path = page.locator(".outline path").get_attribute("d") or ""
+    points = np.array([[float(n) for n in pair.split()] for pair in re.findall(r"[\d.]+ [\d.]+", path)]).reshape(-1, 2)
+    above = map > level
+    crossings = (above[1:] != above[:-1]).sum() + (above[:, 1:] != above[:, :-1]).sum()
+    assert crossings > 0 and len(np.unique(points, axis=0)) >= 0.9 * crossings
+    values = map_coordinates(map, points[:, ::-1].T - 0.5, order=1)
+    steepest = max(np.abs(np.diff(map, axis=0)).max(), np.abs(np.diff(map, axis=1)).max())
+    assert np.abs(values - level).max() <= 0.005 * 2 * steepest + 1e-3  # two decimals of a pixel
+
+
+def test_names_and_notes_are_never_markup(opened, client):
+    name = "<img src=x onerror=alert(1)>.png"
+    page = opened()
+    judged(page, file(name))
+    assert page.locator("#inspect-detail h2").inner_text() == name
+    kept, said = newest(client)["id"], {"verdict": "bad", "note": "<script>alert(2)</script>"}
+    client.put(f"/v1/inspections/{kept}/review", json=said).raise_for_status()
+    page.goto(f"/#/history/{kept}")
+    page.locator("#history-detail h1").wait_for()
+    assert page.locator("#history-detail h1").inner_text() == name
+    assert page.locator("img[src=x]").count() == 0 and page.locator("main script").count() == 0
+
+
+def test_a_refusal_is_one_sentence_and_stays_until_it_is_read(opened, client):
+    page = opened()
+    page.set_input_files("#files", [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no picture"}])
+    sentence = client.post("/v1/inspect", files=image(b"no picture", "notes.txt")).json()["error"]
+    alert(page, f"notes.txt: {sentence[0].upper()}{sentence[1:]}")
+    assert page.locator("[role=alert]").get_by_text(sentence[5:]).count() == 1
+    assert sentence in page.locator("#jobs .tile.failed").inner_text()
+    assert page.locator("#jobs").get_by_role("button", name="Try again").is_visible()
+    page.get_by_role("button", name="Dismiss").click()
+    assert page.locator("#refusals .note").count() == 0
+    page.goto("/#/history/0000000000000000000000")
+    alert(page, "There is no inspection of that id.")
+
+
+class Held:
+    """A detector that judges when it is let."""
+
+    def __init__(self, detector, leave):
+        self._detector, self._leave = detector, leave
+
+    def __getattr__(self, name):
+        return getattr(self._detector, name)
+
+    def predict_stream(self, *given):
+        assert self._leave.wait(30)
+        return self._detector.predict_stream(*given)
+
+
+def test_a_full_queue_is_waited_for(opened, model, tmp_path):
+    leave = threading.Event()
+
+    def held(path):
+        judge = load_judge(path)
+        return replace(judge, engine=Held(judge.engine, leave), batch=1)
+
+    with serving([model], tmp_path, held, places=1) as busy:
+        page = opened(at=busy)
+        page.set_input_files("#files", [file(f"{seed}.png", seed) for seed in range(4)])
+        page.locator("#jobs", has_text="The queue is full; trying again in").wait_for()
+        leave.set()
+        page.locator("#jobs .tile .badge").nth(3).wait_for()
+        assert page.locator("#refusals .note").count() == 0
+        assert len(busy.get("/v1/inspections").json()["inspections"]) == 4
+        page.close()
+
+
+def test_photos_are_dropped_pasted_and_taken(opened, client):
+    page = opened()
+    page.locator("#camera-button").click()
+    page.locator("#video").evaluate("video => new Promise(done => video.requestVideoFrameCallback(done))")
+    page.get_by_role("button", name="Take a photo").click()
+    page.locator("#jobs .tile .badge").nth(0).wait_for()
+    page.get_by_role("button", name="Close the camera").click()
+    assert newest(client)["file_name"].startswith("camera-") and page.locator("#camera").is_hidden()
+    # Both events carry files the same way; only a person can make them without a script.
+    made = """([kind, bytes]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(bytes)], `${kind}.png`, { type: 'image/png' }));
+        const given = { bubbles: true, cancelable: true };
+        const event = kind === 'paste' ? new ClipboardEvent(kind, { ...given, clipboardData: data })
+            : new DragEvent(kind, { ...given, dataTransfer: data });
+        document.body.dispatchEvent(event);
+    }"""
+    for number, kind in enumerate(("drop", "paste"), start=1):
+        page.evaluate(made, [kind, list(png(60 + number))])
+        page.locator("#jobs .tile .badge").nth(number).wait_for()
+        assert newest(client)["file_name"] == f"{kind}.png"
+
+
+def test_no_camera_is_offered_where_there_is_none(chromium, client):
+    with chromium() as bare:
+        page = bare.new_page(base_url=str(client.base_url))
+        page.goto("/")
+        page.locator("#inspect-title").wait_for()
+        assert page.evaluate("navigator.mediaDevices.enumerateDevices().then(all => all.length)") == 0
+        assert page.locator("#camera-button").is_hidden()
