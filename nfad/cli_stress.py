@@ -13,7 +13,7 @@ from rich.table import Table
 from nfad.cli_options import Json, Weights
 from nfad.errors import NfadError
 from nfad.terminal import err, out, progress_bars, reporter
-from nfad.writing import ready_folder, strict_json
+from nfad.writing import strict_json
 
 
 def stress(
@@ -65,8 +65,6 @@ def stress(
     Example: nfad stress bottle.nfad --normals fresh/ --out stress --require exposure=1
     """
     wanted = _requirements(required or [])
-    if out_dir:
-        ready_folder(out_dir)
     from nfad.detector import Detector
     from nfad.stress.session import kept_in, write_results
     from nfad.stress.session import stress as measure
@@ -83,7 +81,7 @@ def stress(
                 kept=kept_in(out_dir, model) if out_dir else None, skip=reporter(skipped), progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            if out_dir:
+            if out_dir and any(kept_in(out_dir, model).folder.glob("*.json")):
                 err.print(f"Finished strengths are kept in {out_dir}; the same command goes on from there.")
             raise
         written = write_results(found, detector, f"What {model.name} bears", out_dir) if out_dir else []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+from jaxtyping import Bool
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
@@ -25,6 +27,7 @@ from nfad.vision.interventions import (
 
 Edit = Callable[[float, Images, Foreground, Generator], Images]
 
+TOKEN = 16  # px: the largest patch that a teacher sees as one
 DAYLIGHT = 5500  # K: the lamp a camera is taken to be balanced for
 WAVELENGTHS = (600, 540, 450)  # nm: about where red, green and blue pixels of a camera are most sensitive
 SECOND_RADIATION = 14.388  # nm per mired: Planck's second constant, 1.4388e7 nm K, over a million
@@ -41,6 +44,7 @@ class Axis:
     edit: Edit
     more: str  # what a positive strength does
     less: str = ""  # and a negative one; "" where there is none
+    moves: bool = False  # whether it brings into sight what was never photographed
     words: Callable[[float], str] | None = None  # a strength as people say it, where that is not number and unit
 
     @property
@@ -116,10 +120,16 @@ def noisy(percent: float, images: Images, part: Foreground, generator: Generator
 def before_other(percent: float, images: Images, part: Foreground, _: Generator) -> Images:
     """The background mixed with so much white, or black; its border with the part is left alone and soft."""
     reach = images.shape[-1] // 32
-    wide = F.max_pool2d(part.float(), 2 * reach + 1, stride=1, padding=reach)
-    kept = F.avg_pool2d(wide, 2 * reach + 1, stride=1, padding=reach, count_include_pad=False)
+    wide = _over_squares(F.max_pool2d, part.float(), reach)
+    kept = _over_squares(partial(F.avg_pool2d, count_include_pad=False), wide, reach)
     other = torch.full_like(images, float(percent > 0))
     return torch.lerp(torch.lerp(images, other, abs(percent) / 100), images, kept)
+
+
+def _over_squares(pool: Callable[..., Tensor], images: Tensor, reach: int) -> Tensor:
+    """Pooled over squares about each pixel: first along rows, then along columns, in a fifth of the time."""
+    rows = pool(images, (1, 2 * reach + 1), stride=1, padding=(0, reach))
+    return pool(rows, (2 * reach + 1, 1), stride=1, padding=(reach, 0))
 
 
 def moved(right: int, down: int, images: Images) -> Images:
@@ -156,20 +166,21 @@ AXES = {
         Axis("exposure", "Exposure", "stops", both(0.25, 0.5, 1, 2), exposed, "brighter", "darker"),
         Axis(
             "gamma", "Gamma", "doublings", both(0.25, 0.5, 1), toned, "darker midtones", "brighter midtones",
-            lambda doublings: f"gamma {2**doublings:.2g}",
+            words=lambda doublings: f"gamma {2**doublings:.2g}",
         ),
         Axis("contrast", "Contrast", "%", (-75, -50, -20, 20, 50, 100), contrasted, "harder", "flatter"),
         Axis(
             "temperature", "Colour temperature", "mired", both(20, 50, 100), lit, "warmer lamp", "cooler lamp",
-            lambda mired: f"{round(kelvin(mired), -2):.0f} K",
+            words=lambda mired: f"{round(kelvin(mired), -2):.0f} K",
         ),
         Axis("shading", "Shading", "%", both(10, 25, 50), shaded, "brighter on the right", "brighter on the left"),
         Axis("blur", "Blur", "px", (0.5, 1, 2, 3), blur, "softer"),
         Axis("noise", "Noise", "%", (2, 5, 10, 15), noisy, "noisier"),
         Axis("background", "Background", "%", both(50, 100), before_other, "towards white", "towards black"),
-        Axis("shift-x", "Shift sideways", "px", both(2, 5, 12), moved_across, "to the right", "to the left"),
-        Axis("shift-y", "Shift up or down", "px", both(2, 5, 12), moved_down, "downwards", "upwards"),
-        Axis("rotation", "Rotation", "°", both(1, 3, 8), turned, "clockwise", "anticlockwise"),
+        # 4 and 8 px are half a token of a CNN's and of a ViT's grid: a part is cut into tokens most differently there.
+        Axis("shift-x", "Shift sideways", "px", both(2, 4, 8, 12), moved_across, "to the right", "to the left", True),
+        Axis("shift-y", "Shift up or down", "px", both(2, 4, 8, 12), moved_down, "downwards", "upwards", True),
+        Axis("rotation", "Rotation", "°", both(1, 3, 8), turned, "clockwise", "anticlockwise", True),
     )
 }  # fmt: skip
 
@@ -192,3 +203,18 @@ def edited(axis: Axis, strength: float, view: Tensor, part: Tensor, seed: int) -
         return view
     generator = Generator().manual_seed(seed)
     return axis.edit(float(strength), view[None], part[None], generator)[0].clamp(0, 1)
+
+
+def photographed(axis: Axis, strength: float, size: int) -> Bool[Tensor, "size size"]:
+    """Where the changed view shows what the camera took, a token away from what was made up to fill it.
+
+    Any filling is an anomaly to some model: a mirror shows a second rim of the part, the edge's colour drawn out shows
+    streaks. A token away, scores come out the same with either.
+    """
+    if not axis.moves or strength == 0:
+        return torch.ones(size, size, dtype=torch.bool)
+    reach = size // 4  # further than any strength moves a pixel
+    framed = F.pad(torch.ones(1, 3, size, size), (reach,) * 4)
+    framed = axis.edit(float(strength), framed, framed[:, :1] > 0, Generator())
+    made_up = (framed[:, :1, reach:-reach, reach:-reach] < 0.5).float()
+    return _over_squares(F.max_pool2d, made_up, TOKEN)[0, 0] == 0

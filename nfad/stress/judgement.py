@@ -123,8 +123,8 @@ def checked_limit(rate: float, limit: float | None, images: int) -> float:
         raise NfadError(f"the limit must lie between 0 and 1, e.g. 0.05; got {limit:g}; pass --limit")
     if least_hits(images, limit) is None:
         raise NfadError(
-            f"{images} images cannot show a false-alarm rate above {limit:.0%}, even if all were flagged; "
-            "give more normals"
+            f"{images} image{'s' * (images > 1)} cannot show a false-alarm rate above {limit:.0%}, "
+            "even if all were flagged; give more normals"
         )
     return limit
 
@@ -196,6 +196,18 @@ def sentence(findings: Findings, curve: Curve) -> str:
     return told
 
 
+def range_told(findings: Findings, curve: Curve, arm: str) -> str:
+    """How far an axis may change, in as few words as a table has room for."""
+    axis, sides = curve.axis, findings.both(curve.axis, arm)
+    if sides[0].breaks == 0:
+        return "not even as it is"
+    if not any(side.holds for side in sides):
+        return f"less than {' or '.join(axis.told(side.breaks) for side in sides)}"
+    if len(sides) == 1:
+        return f"up to {axis.told(sides[0].holds)}"
+    return f"{_short(axis, sides[0].holds)} to {axis.told(sides[1].holds)}"
+
+
 def require(findings: Findings, wanted: Mapping[str, float]) -> list[str]:
     """What is not met of "holds, and sees, within this strength on every side", a sentence each."""
     said = []
@@ -260,14 +272,12 @@ def _held(findings: Findings, curve: Curve, arm: str) -> str:
     sides = findings.both(axis, arm)
     if sides[0].breaks == 0:
         return "Breaks already as it is"
-    last, whole = sides[-1], all(side.breaks is None for side in sides)
+    whole = all(side.breaks is None for side in sides)
     if not any(side.holds for side in sides):
         weakest = " and ".join(axis.told(side.breaks) for side in sides)
         return f"Breaks at the weakest strength tried, {weakest}"
-    if len(sides) == 1:
-        return f"Holds up to {axis.told(last.holds)}" + (", all that was tried" if whole else "")
-    low, high = sides[0].holds, last.holds
-    return f"Holds from {_short(axis, low)} to {axis.told(high)}" + (", all that was tried" if whole else "")
+    told = "Holds " if len(sides) == 1 else "Holds from "
+    return told + range_told(findings, curve, arm) + (", all that was tried" if whole else "")
 
 
 def _short(axis: Axis, strength: float) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,15 @@ from torch.nn import functional as F
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.fitting import Skip
-from nfad.stress.axes import Axis, edited
+from nfad.stress.axes import Axis, edited, photographed
 from nfad.tokens import Progress
 from nfad.vision.defects import KINDS, with_defect
 from nfad.vision.images import load_part, to_view
+from nfad.vision.maps import image_score
 from nfad.vision.prior import foreground_tokens
 from nfad.writing import replacing, strict_json
 
-FORMAT = 1  # raise it when an edit or a defect changes: what was measured before is then measured again
+FORMAT = 2  # raise it when an edit or a defect changes: what was measured before is then measured again
 DRAWS = 30  # of a defect, before the last one is taken as it is
 VISIBLE = 0.05  # mean change of a pixel under a defect: less than that, most people overlook too
 
@@ -86,8 +87,10 @@ class Kept:
             return None
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            return Step(**kept["result"]) if kept["facts"] == facts else None
-        except (ValueError, KeyError, TypeError):
+            found = (kept["result"][name] for name in ("normal", "damaged"))
+            scores = [{arm: tuple(values) for arm, values in each.items()} for each in found]
+            return Step(*scores) if kept["facts"] == facts else None
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise NfadError(f"{path} is not a finished strength; delete it and run again") from None
 
     def put(self, facts: Mapping[str, Any], step: Step) -> None:
@@ -161,36 +164,55 @@ def measure(
     """Every strength's scores; those on disk are not measured again."""
     wanted = [("", 0.0)] + [(name, strength) for name, axis in axes.items() for strength in axis.strengths]
     images = parts.digest if kept else ""
-    steps: Steps = {}
-    for done, (name, strength) in enumerate(wanted):
-        if progress:
-            progress("measuring strengths", done, len(wanted))
-        facts = kept.facts(parts, images, name, strength) if kept else {}
-        step = kept.get(facts) if kept else None
-        if step is None:
-            step = at_strength(detector, parts, axes.get(name), strength)
-            if kept:
-                kept.put(facts, step)
+    facts = {place: kept.facts(parts, images, *place) for place in wanted} if kept else {}
+    steps: Steps = {place: step for place in facts if (step := kept.get(facts[place])) is not None}
+    missing = [place for place in wanted if place not in steps]  # only these take time, so only these are counted
+    passes = 2 * len(parts.paths)
+    for done, (name, strength) in enumerate(missing):
+
+        def judged(count: int, before: int = done * passes) -> None:
+            if progress:
+                progress("judging changed parts", before + count, len(missing) * passes)
+
+        step = at_strength(detector, parts, axes.get(name), strength, judged)
+        if kept:
+            kept.put(facts[name, strength], step)
         steps[name, strength] = step
-    if progress:
-        progress("measuring strengths", len(wanted), len(wanted))
-    return steps
+    return {place: steps[place] for place in wanted}
 
 
-def at_strength(detector: Detector, parts: Parts, axis: Axis | None, strength: float) -> Step:
-    """The parts as they are (no axis), or under one condition."""
-
-    def scores(damaged: bool) -> dict[str, tuple[float, ...]]:
+def at_strength(
+    detector: Detector, parts: Parts, axis: Axis | None, strength: float, judged: Callable[[int], None] | None = None
+) -> Step:
+    """The parts as they are (no axis), or under one condition; `judged` is told how many views are done."""
+    batch, done = detector.config.batch, 0
+    scores: list[dict[str, list[float]]] = []
+    for damaged in (False, True):
+        found: dict[str, list[float]] = {"control": [], "nfad": []}
         views = parts.damaged if damaged else parts.views
-        if axis is not None:
-            views = torch.stack([parts.under(axis, strength, index, damaged) for index in range(len(views))])
-        judged = [detector.predict_tensor(batch) for batch in views.split(detector.config.batch)]
-        return {
-            "control": tuple(torch.cat([batch.control_score for batch in judged]).tolist()),
-            "nfad": tuple(torch.cat([batch.score for batch in judged]).tolist()),
-        }
+        for indices in torch.arange(len(views)).split(batch):
+            if axis is None:
+                seen = views[indices]
+            else:
+                seen = torch.stack([parts.under(axis, strength, int(index), damaged) for index in indices])
+            for arm, values in image_scores(detector, seen, axis, strength).items():
+                found[arm] += values.tolist()
+            done += len(indices)
+            if judged:
+                judged(done)
+        scores.append(found)
+    normal, defects = ({arm: tuple(values) for arm, values in found.items()} for found in scores)
+    return Step(normal, defects)
 
-    return Step(scores(False), scores(True))
+
+def image_scores(detector: Detector, views: Tensor, axis: Axis | None, strength: float) -> dict[str, Tensor]:
+    """The model's scores by arm, with nothing counted that was made up to fill a moved view."""
+    judged = detector.predict_tensor(views)
+    if axis is None or not axis.moves:
+        return {"control": judged.control_score, "nfad": judged.score}
+    made_up = ~photographed(axis, strength, views.shape[-1])
+    maps = {"control": judged.maps["control"], "nfad": judged.maps["detection"]}
+    return {arm: image_score(each.masked_fill(made_up, -torch.inf), detector.config.top) for arm, each in maps.items()}
 
 
 def _part(detector: Detector, views: Tensor) -> Tensor:

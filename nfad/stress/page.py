@@ -11,21 +11,25 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 from nfad.detector import Detector
 from nfad.evaluation.drawing import STYLE
 from nfad.judge import judge_of
-from nfad.page import CLOSING, encoded, figures, map_controls, opening
+from nfad.page import CLOSING, encoded, map_controls, opening
 from nfad.page_card import judged_card
 from nfad.page_look import REPORT
 from nfad.pictures import bounded, full_at
 from nfad.records import Prediction
+from nfad.stress.axes import Axis, photographed
 from nfad.stress.chart import STYLE as CHART
 from nfad.stress.chart import rate_chart
-from nfad.stress.judgement import ARMS, Curve, Findings, Side, as_dict, sentence
+from nfad.stress.judgement import ARMS, Curve, Findings, as_dict, sentence
 from nfad.stress.measure import Parts
+from nfad.stress.overview import LOOK as OVERVIEW
+from nfad.stress.overview import overview
 from nfad.writing import replacing, strict_json
 
 THUMBNAIL = 144
@@ -40,11 +44,6 @@ LOOK = """
 .strip b { display: block; font-weight: 600; color: var(--ink); }
 .strip span { display: block; color: var(--good); }
 .strip .bad { color: var(--bad); font-weight: 600; }
-.breaks th, .breaks td { padding-right: 24px; }
-.breaks thead th { white-space: normal; max-width: 15ch; }
-.breaks tbody th { white-space: nowrap; }
-.breaks .bad { color: var(--bad); }
-.breaks .good { color: var(--good); }
 """
 GUIDE = """
 <details><summary>How to read this report</summary>
@@ -59,7 +58,8 @@ found. They are easier or harder than your own defects: read how the curve falls
 falls below half of what is found as it is, the model goes blind. Beyond a break everything is flagged, defect or
 not.</p>
 <p>Solid: with the filter; dashed: the same detector without it; bands: 95% intervals; large marks: where it breaks.
-Strengths are of the model’s own view: a pixel is one of its pixels.</p>
+Strengths are of the model’s own view: a pixel is one of its pixels. What is pale at the border of a moved part was
+never photographed, or lies beside what was not: it is not judged.</p>
 </details>
 """
 
@@ -69,7 +69,7 @@ def write_page(
 ) -> Path:
     """Write the page; it appears whole or not at all."""
     links = [f'<a href="#{curve.axis.name}">{escape(curve.axis.title)}</a>' for curve in findings.curves]
-    contents = f'<nav aria-label="Contents"><a href="#breaks">Where it breaks</a> {" ".join(links)}</nav>\n'
+    contents = f'<nav aria-label="Contents"><a href="#ranges">What may change</a> {" ".join(links)}</nav>\n'
     told = "".join(f"<li>{escape(note)}</li>\n" for note in notes)
     head = opening(
         title,
@@ -79,9 +79,9 @@ def write_page(
             ("Limit", f"{findings.limit:.0%} false alarms"),
         ],
         brand="Stress report",
-        summary=_summary(findings),
+        summary=overview(findings),
         after=f'<ul class="notes" aria-label="Notes">\n{told}</ul>\n{GUIDE}{contents}',
-        style=STYLE + REPORT + CHART + LOOK,
+        style=STYLE + REPORT + CHART + OVERVIEW + LOOK,
     )
     with replacing(path) as file:
         file.writelines(map(encoded, chain([head], _body(detector, parts, findings), [CLOSING])))
@@ -102,28 +102,7 @@ def shown_image(findings: Findings, curve: Curve) -> tuple[int, float | None]:
     return int(np.argsort(scores)[len(scores) // 2]), None
 
 
-def _summary(findings: Findings) -> str:
-    whole = {
-        arm: sum(all(side.breaks is None for side in findings.both(curve.axis, arm)) for curve in findings.curves)
-        for arm in ARMS
-    }
-    normal, nearest = findings.normal, findings.sides()[0]
-    bare = {name: f"{getattr(normal, name)['control'].value:.0%} without the filter" for name in ("alarms", "found")}
-    first = ("none", "breaks in what was tried", "")
-    if nearest.breaks is not None:
-        first = (nearest.told(), "is the nearest break", nearest.title)
-    return figures(
-        [
-            (f"{whole['nfad']} of {len(findings.curves)}", "conditions hold", f"{whole['control']} without the filter"),
-            first,
-            (f"{normal.alarms['nfad'].value:.0%}", "false alarms as it is", bare["alarms"]),
-            (f"{normal.found['nfad'].value:.0%}", "synthetic defects found as it is", bare["found"]),
-        ]
-    )
-
-
 def _body(detector: Detector, parts: Parts, findings: Findings) -> Iterator[str]:
-    yield _breaks(findings)
     high = full_at(detector.threshold)
     yield f'<div class="bar">{map_controls(high)}</div>\n'
     for curve in findings.curves:
@@ -135,45 +114,21 @@ def _body(detector: Detector, parts: Parts, findings: Findings) -> Iterator[str]
     )
 
 
-def _breaks(findings: Findings) -> str:
-    rows = []
-    for side in findings.sides():
-        rows.append(
-            f'<tr><th scope="row"><a href="#{side.axis.name}">{escape(side.title)}</a></th>'
-            f"{_cell(side)}{_cell(findings.side(side.axis, side.side, 'control'))}"
-            f'<td class="number">{escape(side.seen())}</td></tr>\n'
-        )
-    heads = ("Breaks, with the filter", "Without the filter", "Defects found where it holds")
-    columns = "".join(f'<th scope="col" class="number">{words}</th>' for words in heads)
-    caption = f"More than {findings.limit:.0%} false alarms; the smallest share of what was tried first"
-    return (
-        '<h2 id="breaks">Where it breaks</h2>\n'
-        f'<div class="scroll" role="region" aria-label="Where it breaks" tabindex="0"><table class="breaks">\n'
-        f"<caption>{escape(caption)}</caption>\n"
-        f'<thead><tr><th scope="col">Condition</th>{columns}</tr></thead>\n'
-        f"<tbody>\n{''.join(rows)}</tbody>\n</table></div>\n"
-    )
-
-
-def _cell(side: Side) -> str:
-    return f'<td class="number {"good" if side.breaks is None else "bad"}">{escape(side.told())}</td>'
-
-
 def _section(detector: Detector, parts: Parts, findings: Findings, curve: Curve, high: float) -> str:
     axis, strengths = curve.axis, [point.strength for point in curve.points]
     marks = {arm: [side.breaks for side in findings.both(axis, arm)] for arm in ARMS}
     alarms = {arm: [point.alarms[arm] for point in curve.points] for arm in ARMS}
     found = {arm: [point.found[arm] for point in curve.points] for arm in ARMS}
     charts = (
-        rate_chart("False alarms", "normals flagged", axis, strengths, alarms, findings.limit, marks),
+        rate_chart("False alarms", "good parts flagged", axis, strengths, alarms, findings.limit, marks),
         rate_chart("Synthetic defects found", "defects flagged", axis, strengths, found),
     )
     panels = "".join(f"<div>{svg}</div>\n" for svg in charts)
     index, broken = shown_image(findings, curve)
     card = ""
     if broken is not None:
-        view = parts.under(axis, broken, index)
-        prediction = _prediction(detector, parts.paths[index], view)
+        prediction = prediction_at(detector, parts, findings, axis, broken, index)
+        view = _shown(parts, axis, broken, index)
         name, tag = parts.paths[index].name, f"{axis.title}: {axis.told(broken)}"
         card = f'<div class="items">\n{judged_card(_pixels(view), prediction, high, name, tags=(tag,))}</div>\n'
     return (
@@ -197,7 +152,7 @@ def _strip(parts: Parts, findings: Findings, curve: Curve, index: int) -> str:
         told = escape(curve.axis.told(strength)) if strength else "as it is"
         shown.append(
             f'<figure class="{"changed" if strength else "asis"}">'
-            f'<img alt="{escape(curve.axis.title)}: {told}" src="{_jpeg(parts.under(curve.axis, strength, index))}">'
+            f'<img alt="{escape(curve.axis.title)}: {told}" src="{_jpeg(_shown(parts, curve.axis, strength, index))}">'
             f"<figcaption><b>{told}</b>{verdicts}</figcaption></figure>\n"
         )
     return f'<div class="strip">\n{"".join(shown)}</div>\n'
@@ -207,10 +162,34 @@ def _verdict(flagged: bool, words: str) -> str:
     return f'<span class="bad">▲ {words}</span>' if flagged else f"<span>● {words}</span>"
 
 
-def _prediction(detector: Detector, path: Path, view: Tensor) -> Prediction:
-    """The verdict on the view as changed; it is shown by itself, so the photo's geometry does not apply."""
-    [prediction] = detector.predict_stream([path], edit=lambda *_: view)
-    return replace(prediction, geometry=None)
+def prediction_at(
+    detector: Detector, parts: Parts, findings: Findings, axis: Axis, strength: float, index: int
+) -> Prediction:
+    """The verdict as it was counted: on the view as changed, without what was made up to fill it."""
+    view = parts.under(axis, strength, index)
+    # It is shown by itself, so the photo's geometry does not apply.
+    [prediction] = detector.predict_stream([parts.paths[index]], edit=lambda *_: view)
+    if not axis.moves:
+        return replace(prediction, geometry=None)
+    made_up = ~photographed(axis, strength, view.shape[-1]).numpy()
+    score, control_score = (findings.steps[axis.name, strength].normal[arm][index] for arm in ("nfad", "control"))
+    return replace(
+        prediction,
+        geometry=None,
+        score=score,
+        is_anomalous=score > prediction.threshold,
+        control_score=control_score,
+        p_value=float("nan"),  # it is known for whole views
+        map=np.where(made_up, np.nan, prediction.map),
+        detection_map=np.where(made_up, np.nan, prediction.detection_map),
+        control_map=np.where(made_up, np.nan, prediction.control_map),
+    )
+
+
+def _shown(parts: Parts, axis: Axis, strength: float, index: int) -> Tensor:
+    """The view as changed; what is not judged of it is pale."""
+    view = parts.under(axis, strength, index)
+    return torch.where(photographed(axis, strength, view.shape[-1]), view, 0.65 + 0.35 * view)
 
 
 def _pixels(view: Tensor) -> np.ndarray:

@@ -20,6 +20,8 @@ from nfad.tokens import Progress
 from nfad.vision.images import find_images
 from nfad.writing import ready_folder, replacing, strict_json
 
+RESULTS = ("report.html", "results.csv", "results.json")
+STRENGTHS = "strengths"  # finished ones, below the results
 IMAGES = 24  # a few minutes on two cores with the embedded preset
 
 
@@ -55,6 +57,8 @@ def stress(
     """
     if images < 2:
         raise NfadError(f"a rate needs at least 2 images; got {images}")
+    if seed < 0:
+        raise NfadError(f"the seed must be 0 or more; got {seed}")
     wanted = _reaching(chosen_axes(axes, detector.config.foreground), required or {})
     found = list(find_images(normals))
     if not found:
@@ -62,6 +66,8 @@ def stress(
     separate = detector.config.foreground or "background" in wanted
     parts = read_parts(detector, found, images, seed, separate=separate, skip=skip, progress=progress)
     limit = checked_limit(detector.false_alarm_rate, limit, len(parts.paths))  # now, not after minutes of measuring
+    if kept:
+        ready_results(kept.folder.parent)
     steps = measure(detector, parts, wanted, kept, progress)
     filtered, control = detector.held_out.at(detector.config.false_alarm_rate)
     findings = judge(
@@ -74,13 +80,24 @@ def stress(
 
 def kept_in(folder: Path, model: Path) -> Kept:
     """Where finished strengths of this model file are kept below an output folder."""
-    return Kept(folder / "strengths", hashlib.sha256(model.read_bytes()).hexdigest())
+    return Kept(folder / STRENGTHS, hashlib.sha256(model.read_bytes()).hexdigest())
+
+
+def ready_results(folder: Path) -> Path:
+    """The folder for results, made if need be; another's report of the same name is never written over."""
+    ready_folder(folder)
+    taken = [name for name in RESULTS if (folder / name).exists()]
+    if taken and not (folder / STRENGTHS).is_dir():
+        raise NfadError(
+            f"{folder} holds a {taken[0]} that no earlier run of nfad stress left there; name another folder with --out"
+        )
+    return ready_folder(folder / STRENGTHS).parent
 
 
 def write_results(found: Stress, detector: Detector, title: str, folder: Path) -> list[Path]:
     """report.html, results.csv and results.json."""
     ready_folder(folder)
-    page, table, numbers = (folder / name for name in ("report.html", "results.csv", "results.json"))
+    page, table, numbers = (folder / name for name in RESULTS)
     rows, text = as_rows(found.findings), io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()

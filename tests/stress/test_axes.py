@@ -5,9 +5,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 from nfad import NfadError
-from nfad.stress.axes import AXES, Axis, chosen_axes, edited, exposed, kelvin, lamp_gains, moved, turned
+from nfad.stress.axes import (
+    AXES,
+    TOKEN,
+    Axis,
+    before_other,
+    chosen_axes,
+    edited,
+    exposed,
+    kelvin,
+    lamp_gains,
+    moved,
+    photographed,
+    turned,
+)
 
 EPS = torch.finfo(torch.float32).eps
 axes = st.sampled_from(list(AXES.values()))
@@ -102,6 +116,44 @@ def test_another_background_leaves_the_part_alone(strength, colour):
     inside = part.expand(3, -1, -1)
     assert torch.equal(changed[inside], view[inside])
     assert (changed[:, :8] == colour).all()
+
+
+def test_the_soft_border_is_that_of_whole_squares():
+    view, part = view_(size=96)[None], part_(96)[None]
+    wide = F.max_pool2d(part.float(), 7, stride=1, padding=3)
+    kept = F.avg_pool2d(wide, 7, stride=1, padding=3, count_include_pad=False)
+    expected = torch.lerp(torch.lerp(view, torch.ones_like(view), 0.5), view, kept)
+    assert torch.allclose(before_other(50, view, part, torch.Generator()), expected, atol=8 * EPS)
+
+
+moving = [axis for axis in AXES.values() if axis.moves]
+
+
+@given(st.sampled_from(moving), st.integers(0, 20), st.integers(0, 20))
+def test_where_photographed_nothing_depends_on_what_lies_beyond_the_frame(axis, place, seed):
+    strength, size, frame = axis.strengths[place % len(axis.strengths)], 128, 32
+    view = view_(seed, size)[None]
+    beyond = view_(seed + 1, size + 2 * frame)[None]
+    beyond[..., frame:-frame, frame:-frame] = view
+    known = photographed(axis, strength, size)
+    known[:2] = known[-2:] = known[:, :2] = known[:, -2:] = False  # there bicubic reaches over the frame, by its taps
+    one, other = (axis.edit(float(strength), each, each[:, :1] > 0, torch.Generator()) for each in (view, beyond))
+    other = other[..., frame:-frame, frame:-frame]
+    # A turned grid's coordinates are rounded differently in a larger frame; a pixel's neighbours differ by up to 1.
+    assert torch.allclose(one[..., known], other[..., known], atol=64 * size * EPS)
+    assert not torch.allclose(one, other, atol=0.1)
+    assert known.float().mean() > 0.5
+
+
+@pytest.mark.parametrize("axis", AXES.values(), ids=list(AXES))
+def test_only_what_moves_leaves_something_out(axis):
+    assert photographed(axis, 0, 64).all()
+    assert photographed(axis, axis.strengths[-1], 64).all().item() is not axis.moves
+
+
+def test_a_token_beside_what_was_made_up_is_left_out_too():
+    known = photographed(AXES["shift-x"], 8, 64)
+    assert not known[:, : 8 + TOKEN].any() and known[:, 8 + TOKEN :].all()
 
 
 def test_light_noise_is_the_same_noise_as_strong_noise():

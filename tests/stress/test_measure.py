@@ -10,9 +10,9 @@ from PIL import Image
 
 from nfad import Config, Detector, NfadError
 from nfad.data.render import render
-from nfad.stress.axes import AXES, both
+from nfad.stress.axes import AXES, both, photographed
 from nfad.stress.judgement import judge
-from nfad.stress.measure import VISIBLE, Kept, at_strength, damage, measure, read_parts
+from nfad.stress.measure import VISIBLE, Kept, at_strength, damage, image_scores, measure, read_parts
 from nfad.vision.images import load_part, to_view
 
 
@@ -86,10 +86,54 @@ def test_finished_strengths_are_found_again_for_the_same_model_images_and_seed_o
             measure(detector, chosen, few_axes, kept)
 
 
-def test_progress_counts_every_strength(detector, chosen, few_axes):
+def test_progress_counts_every_view_that_is_still_to_be_judged(detector, chosen, few_axes, tmp_path):
     seen = []
-    steps = measure(detector, chosen, few_axes, progress=lambda stage, done, total: seen.append((done, total)))
-    assert seen[0] == (0, len(steps)) and seen[-1] == (len(steps), len(steps))
+
+    def progress(stage, done, total):
+        seen.append((done, total))
+
+    kept = Kept(tmp_path, "model")
+    steps = measure(detector, chosen, few_axes, kept, progress)
+    views = 2 * len(chosen.paths)
+    assert seen[-1] == (len(steps) * views,) * 2 and [done for done, _ in seen] == sorted({done for done, _ in seen})
+    next(tmp_path.iterdir()).unlink()
+    measure(detector, chosen, few_axes, kept, progress)
+    assert seen[-1] == (views, views)
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(detector, chosen, few_axes, tmp_path):
+    kept, whole = Kept(tmp_path, "model"), measure(detector, chosen, few_axes)
+
+    def interrupt(stage, done, total):
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(detector, chosen, few_axes, kept, interrupt)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert 0 < len(files) < len(whole)
+    assert measure(detector, chosen, few_axes, kept) == whole
+    assert files.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}.items()
+
+
+def test_what_was_made_up_is_not_counted_and_all_else_is(detector, chosen):
+    def arms(axis, strength):
+        views = torch.stack([chosen.under(AXES[axis], strength, index) for index in range(len(chosen.paths))])
+        judged = detector.predict_tensor(views)
+        return image_scores(detector, views, AXES[axis], strength), judged
+
+    counted, judged = arms("gamma", 1)
+    assert torch.equal(counted["nfad"], judged.score) and torch.equal(counted["control"], judged.control_score)
+    lower = []
+    for axis in (axis for axis in AXES.values() if axis.moves):
+        for strength in (axis.strengths[0], axis.strengths[-1]):
+            counted, judged = arms(axis.name, strength)
+            known = photographed(axis, strength, 64)
+            for arm, name in (("nfad", "detection"), ("control", "control")):
+                highest = judged.maps[name][:, known].topk(int(detector.config.top * 64 * 64), dim=1).values
+                assert torch.allclose(counted[arm], highest.mean(dim=1))
+            lower += (counted["nfad"] < judged.score).tolist()
+    assert any(lower)  # or nothing of the kind was ever among the highest
 
 
 def test_a_model_that_tells_the_part_has_its_defects_there(normals):

@@ -5,8 +5,10 @@ import shutil
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from parts import part
@@ -15,11 +17,13 @@ from typer.testing import CliRunner
 
 from nfad import NfadError
 from nfad.cli_stress import stress as command
-from nfad.stress.axes import AXES
-from nfad.stress.page import shown_image
+from nfad.stress.axes import AXES, photographed
+from nfad.stress.judgement import range_told
+from nfad.stress.page import prediction_at, shown_image
 from nfad.stress.session import kept_in, stress, write_results
 from nfad.threshold import Threshold
 
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NASTY = "<img src=x onerror='alert(1)'>&.png"
 
 
@@ -87,6 +91,61 @@ def test_every_axis_has_both_curves_a_picture_a_strength_and_its_sentence(page, 
     assert page.count('<figure class="asis">') == len(found.findings.curves)
 
 
+def test_the_first_screen_says_how_far_each_condition_may_go(page, found):
+    first = page[: page.index('<dl class="facts">')]
+    rows = re.findall(r'<li><a class="title" href="#([\w-]+)">(.*?)</li>', first)
+    assert {name for name, _ in rows} == {curve.axis.name for curve in found.findings.curves}
+    for name, row in rows:
+        curve = next(curve for curve in found.findings.curves if curve.axis.name == name)
+        for arm in ("nfad", "control"):
+            assert range_told(found.findings, curve, arm) in unescape(row)
+            [(left, right)] = re.findall(rf'<i class="{arm}" style="left: ([\d.]+)%; right: ([\d.]+)%">', row)
+            holds = [side.holds / max(map(abs, curve.axis.of_side(side.side))) for side in
+                     found.findings.both(curve.axis, arm)]  # fmt: skip
+            length = sum(map(abs, holds)) / len(holds)
+            assert 100 - float(left) - float(right) == pytest.approx(100 * length, abs=0.1)
+
+
+def test_the_card_of_a_moved_part_says_what_was_counted(detector, odd, tmp_path):
+    stricter = replace(detector, held_out=Threshold((-9.0,) * 20, (-9.0,) * 20))
+    found = stress(stricter, odd, ["shift-x"], images=6)
+    [curve] = found.findings.curves
+    # As it is everything is flagged, so the first strength shown is 0; beyond it the card must tell the same scores.
+    index, step = 0, found.findings.steps["shift-x", 12]
+    told = prediction_at(stricter, found.parts, found.findings, curve.axis, 12, index)
+    assert (told.score, told.control_score) == (step.normal["nfad"][index], step.normal["control"][index])
+    known = photographed(curve.axis, 12, told.map.shape[-1]).numpy()
+    assert (np.isnan(told.map) == ~known).all() and (np.isnan(told.control_map) == ~known).all()
+
+
+def test_axe_finds_nothing_to_object_to(page, tmp_path):
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here; install it to look at the page")
+    pytest.importorskip("playwright.sync_api", reason="pip install playwright drives the browser")
+    if find_spec("axe_playwright_python") is None:
+        pytest.skip("there is no axe-core; pip install axe-playwright-python brings it")
+    from playwright.sync_api import sync_playwright
+
+    [folder] = find_spec("axe_playwright_python").submodule_search_locations
+    file = tmp_path / "report.html"
+    file.write_text(page, encoding="utf-8")
+    objections = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        for width, scheme in ((1280, "light"), (390, "light"), (820, "dark")):
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab.add_init_script(path=Path(folder) / "axe.min.js")
+            tab.goto(file.as_uri())
+            tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            rules = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}  # nothing else differs
+            options = {"resultTypes": ["violations"]} | rules
+            found = tab.evaluate("options => axe.run(document, options)", options)["violations"]
+            objections |= {(width, each["id"]): [node["html"] for node in each["nodes"]] for each in found}
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width  # nothing is cut off
+        browser.close()
+    assert objections == {}
+
+
 def test_the_part_shown_is_one_that_is_flagged_where_it_breaks(found):
     for curve in found.findings.curves:
         index, strength = shown_image(found.findings, curve)
@@ -149,12 +208,50 @@ def test_the_command_writes_resumes_and_gates(model, normals, tmp_path):
         (("--normals", "NORMALS", "--axes", "blur", "--require", "noise=2"), "required but not measured"),
         (("--normals", "NORMALS", "--limit", "2", "--axes", "blur", "--images", "4"), "limit must lie between"),
         (("--normals", "NORMALS", "--out", "FILE"), "is a file"),
+        (("--normals", "ONE"), "1 image cannot show a false-alarm rate"),
+        (("--normals", "NORMALS", "--seed", "-1"), "the seed must be 0 or more"),
+        (("--normals", "NORMALS", "--false-alarm-rate", "7"), "must lie between 0 and 1"),
     ],
 )
-def test_bad_input_is_one_sentence(model, normals, tmp_path, arguments, words):
-    places = {"NORMALS": normals, "EMPTY": tmp_path, "FILE": normals / "00.png"}
-    done = run(model, *(places.get(argument, argument) for argument in arguments))
+def test_bad_input_is_one_sentence_and_leaves_nothing(model, normals, tmp_path, arguments, words):
+    places = {"NORMALS": normals, "EMPTY": tmp_path, "FILE": normals / "00.png", "ONE": normals / "00.png"}
+    out = () if "--out" in arguments else ("--out", tmp_path / "out")
+    done = run(model, *(places.get(argument, argument) for argument in arguments), *out)
     assert isinstance(done.exception, NfadError) and words in str(done.exception) and "\n" not in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("spoilt", ["model", "normals", "folder"])
+def test_what_cannot_be_read_leaves_nothing(model, normals, tmp_path, spoilt):
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "a.png").write_bytes(b"no image")
+    given = {"model": bad / "a.png", "folder": bad}.get(spoilt, model)  # an exported model is a folder
+    done = run(given, "--normals", bad if spoilt == "normals" else normals, "--out", tmp_path / "out")
+    assert isinstance(done.exception, NfadError) and list(tmp_path.iterdir()) == [bad]
+
+
+@pytest.mark.parametrize("name", ["report.html", "results.csv", "results.json"])
+def test_a_report_of_someone_elses_is_not_written_over(model, normals, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    done = run(model, "--normals", normals, "--axes", "blur", "--images", 6, "--out", tmp_path)
+    assert isinstance(done.exception, NfadError) and f"holds a {name} that no earlier run" in str(done.exception)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("kind", ["grey", "16 bits", "of all sizes"])
+def test_normals_of_any_kind_are_measured(model, tmp_path, kind):
+    for index in range(4):
+        image = Image.fromarray(part(100 + index))
+        if kind == "of all sizes":
+            image = image.resize((70 + 20 * index, 160 - 30 * index))
+        elif kind == "grey":
+            image = image.convert("L")
+        else:
+            image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257)
+        image.save(tmp_path / f"{index}.png")
+    done = run(model, "--normals", tmp_path, "--axes", "rotation", "--limit", 0.3, "--json")
+    assert done.exit_code == 0 and len(json.loads(done.stdout)["images"]) == 4
 
 
 def test_an_unreadable_image_is_told_of_and_the_rest_measured(model, normals, tmp_path):
