@@ -15,9 +15,11 @@ from nfad.cli_benchmark import benchmark
 from nfad.cli_evaluate import evaluate, evaluation_table
 from nfad.cli_export import export
 from nfad.cli_options import (
+    NUDGES,
     Foreground,
     Json,
     Model,
+    Nudged,
     Preset,
     Rate,
     Reference,
@@ -56,6 +58,7 @@ def fit(
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
+    nudged: Nudged = False,
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of normal images you accept being flagged; can be changed later.")
     ] = 0.01,
@@ -82,7 +85,7 @@ def fit(
 
     config = config_from(
         preset, setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
-        foreground=foreground or None, false_alarm_rate=false_alarm_rate,
+        foreground=foreground or None, nudges=NUDGES if nudged else None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
     images = images_in(folder)
     ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit

@@ -28,6 +28,13 @@ Foreground = Annotated[
     bool,
     typer.Option("--foreground", help="The part lies before a background that may change: only the part counts."),
 ]
+Nudged = Annotated[
+    bool,
+    typer.Option(
+        "--nudged", help="The camera may be nudged, or parts lie askew: show the reference two moved copies of each."
+    ),
+]
+NUDGES = 2  # copies of each image that --nudged stands for
 Category = Annotated[
     list[str] | None, typer.Option("--category", help="Only this category; may be given several times.")
 ]

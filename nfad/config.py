@@ -31,6 +31,7 @@ class Config:
     order: str = "filter-then-fit"
     variance: float = 0.90  # linear: share of the normal tokens' variance its components hold
     bank: int = 4000  # nearest: tokens kept per block
+    nudges: int = 0  # linear, nearest: copies of each image, moved as by a nudged camera, that the reference sees too
     student: str = "untrained-small"  # or a timm tag such as vit_base_patch16_224.mae
     epochs: int = 200
     learning_rate: float = 1e-3
@@ -88,6 +89,10 @@ class Config:
         if self.reference == "student" and self.order == "filter-then-fit":
             raise NfadError(
                 "the student is trained on raw tokens: use order='fit-then-filter' with reference='student'"
+            )
+        if self.nudges < 0 or (self.nudges and self.reference == "student"):
+            raise NfadError(
+                f"nudges must be 0 or a number of copies, and 0 for a student; got {self.nudges} for {self.reference}"
             )
         object.__setattr__(self, "blocks", tuple(self.blocks))
         object.__setattr__(self, "prior_blocks", tuple(self.prior_blocks))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from nfad.tokens import Progress, TokenStore
 from nfad.training import train_student
 from nfad.vision.images import ImageLike, load_part
 from nfad.vision.maps import pixel_maps
+from nfad.vision.nudging import nudged
 from nfad.vision.teacher import Teacher
 
 Skip = Callable[[ImageLike, str], None]
@@ -89,9 +91,11 @@ def build_scorer(
         )
         return Scorer(operator, student, **kept)
     if config.reference == "nearest":
-        reference = _banks(config, store, teacher, fit)
+        reference = _banks(config, store, teacher, fit, progress)
         filtered = tuple(Nearest.filtered(bank, basis) for bank, basis in zip(reference, operator.bases, strict=True))
     else:
+        if config.nudges:
+            normal = _with_nudged(normal, _nudged(config, store, teacher, fit, progress))
         reference = tuple(Linear.fit(moments, config.variance) for moments in normal)
         filtered = tuple(
             Linear.fit(moments, config.variance, basis) for moments, basis in zip(normal, operator.bases, strict=True)
@@ -99,17 +103,43 @@ def build_scorer(
     return Scorer(operator, reference, None if config.order == "fit-then-filter" else filtered, **kept)
 
 
-def _banks(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor) -> tuple[Nearest, ...]:
-    entries = choose_entries(len(fit), teacher.grid**2, config.bank, config.seed)
-    owner = fit[entries[:, 0]]
+Copies = Iterator[tuple[Tensor, list[Tensor]]]  # images and their tokens, batch by batch
+
+
+def _nudged(config: Config, store: TokenStore, teacher: Teacher, fit: Tensor, progress: Progress | None) -> Copies:
+    """Every fitted image as a nudged camera would see it, all of them once, then again."""
+    generator = torch.Generator().manual_seed(config.seed)
+    done = 0
+    for chosen in (batch for _ in range(config.nudges) for batch in fit.split(config.batch)):
+        yield chosen, teacher.tokens(nudged(store.views(chosen), generator))
+        done += len(chosen)
+        if progress:
+            progress("nudging the camera", done, config.nudges * len(fit))
+
+
+def _with_nudged(normal: list[Moments], copies: Copies) -> list[Moments]:
+    fitters = [MomentFitter() for _ in normal]
+    for _, tokens in copies:
+        for fitter, block in zip(fitters, tokens, strict=True):
+            fitter.update(block)
+    return [moments.pooled(fitter.freeze()) for moments, fitter in zip(normal, fitters, strict=True)]
+
+
+def _banks(
+    config: Config, store: TokenStore, teacher: Teacher, fit: Tensor, progress: Progress | None
+) -> tuple[Nearest, ...]:
+    """The cap is spread over the images and their nudged copies alike; a copy's tokens are its image's own."""
+    entries = choose_entries((1 + config.nudges) * len(fit), teacher.grid**2, config.bank, config.seed)
     rows: list[list[Tensor]] = [[] for _ in teacher.channels]
-    for chosen in fit.split(config.batch):
-        tokens, _ = store.read(chosen)
-        for position, image in enumerate(chosen.tolist()):
-            picked = entries[owner == image, 1]
+    seen = ((chosen, store.read(chosen)[0]) for chosen in fit.split(config.batch))
+    place = 0
+    for chosen, tokens in chain(seen, _nudged(config, store, teacher, fit, progress)):
+        for position in range(len(chosen)):
+            picked = entries[entries[:, 0] == place, 1]
             for block, t in enumerate(tokens):
                 rows[block].append(t[position, picked])
-    return tuple(Nearest(torch.cat(block), owner) for block in rows)
+            place += 1
+    return tuple(Nearest(torch.cat(block), fit[entries[:, 0] % len(fit)]) for block in rows)
 
 
 def map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) -> dict[str, tuple[float, float]]:

@@ -40,6 +40,8 @@ def test_presets_survive_json(name):
         ({"common_mode": 1}, "true or false"),
         ({"teacher": None}, "must be a word"),
         ({"batch": 0}, "at least 1"),
+        ({"nudges": -1}, "number of copies"),
+        ({"nudges": 1, "reference": "student", "order": "fit-then-filter"}, "0 for a student"),
     ],
 )
 def test_bad_settings_are_named_with_their_rule(changes, sentence):

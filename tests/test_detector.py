@@ -14,7 +14,7 @@ VARIANTS = [
     {"reference": "linear", "order": "filter-then-fit"},
     {"reference": "linear", "order": "filter-then-fit", "common_mode": False, "foreground": True},
     {"reference": "linear", "order": "fit-then-filter", "incidence": "rotated"},
-    {"reference": "nearest", "order": "filter-then-fit", "localization": "global"},
+    {"reference": "nearest", "order": "filter-then-fit", "localization": "global", "nudges": 2},
     {"reference": "nearest", "order": "fit-then-filter", "gate": "magnitude"},
     {"reference": "student", "order": "fit-then-filter"},
 ]
@@ -39,6 +39,21 @@ def test_every_reference_and_order_fits_predicts_and_survives_the_disk(variant, 
     assert abs(again.score - first.score) <= tolerance
     assert again.threshold == first.threshold and again.is_anomalous == first.is_anomalous
     np.testing.assert_allclose(again.map, first.map, atol=tolerance)
+
+
+@pytest.mark.parametrize("reference", ["linear", "nearest"])
+def test_a_model_that_has_seen_nudges_bears_them_better(reference):
+    """Parts that all lie in the same place, then a camera that was nudged by half a token."""
+    photos = [part(i, 144) for i in range(24)]
+    placed, aside = [each[8:136, 8:136] for each in photos], [each[12:140, 5:133] for each in photos[16:]]
+
+    def excess(nudges):
+        config = Config.preset("embedded-fast", size=128, pairs=2, reference=reference, nudges=nudges)
+        fitted = Detector.fit(placed[:16], config)
+        moved, still = (np.array([p.score for p in fitted.predict(images)]) for images in (aside, placed[16:]))
+        return (moved - still).mean() / still.std()
+
+    assert excess(2) < 0.7 * excess(0)
 
 
 def test_a_defect_scores_higher_than_every_good_part():

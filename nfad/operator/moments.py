@@ -19,6 +19,17 @@ class Moments:
     second: Float[Tensor, "channel channel"]  # E[t tᵀ], uncentred
     image_second: Float[Tensor, "channel channel"]  # E over images of m mᵀ, m the image's mean token
 
+    def pooled(self, other: Moments) -> Moments:
+        """As if both had been one pass."""
+        of_tokens, of_images = other.tokens / (self.tokens + other.tokens), other.images / (self.images + other.images)
+        return Moments(
+            tokens=self.tokens + other.tokens,
+            images=self.images + other.images,
+            mean=torch.lerp(self.mean, other.mean, of_tokens),
+            second=torch.lerp(self.second, other.second, of_tokens),
+            image_second=torch.lerp(self.image_second, other.image_second, of_images),
+        )
+
     @property
     def covariance(self) -> Float[Tensor, "channel channel"]:
         """Var over images and tokens."""

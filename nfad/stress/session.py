@@ -74,7 +74,7 @@ def stress(
         steps, wanted, [path.name for path in parts.paths], {"control": control, "nfad": filtered},
         detector.false_alarm_rate, limit,
     )  # fmt: skip
-    notes = _notes(findings, wanted, detector.config.false_alarm_rate)
+    notes = _notes(findings, wanted, detector)
     return Stress(findings, parts, notes, tuple(require(findings, required or {})))
 
 
@@ -117,8 +117,8 @@ def _reaching(axes: Mapping[str, Axis], required: Mapping[str, float]) -> dict[s
     return {name: axis.reaching(required[name]) if name in required else axis for name, axis in axes.items()}
 
 
-def _notes(findings: Findings, axes: Mapping[str, Axis], asked: float) -> tuple[str, ...]:
-    count, normal = len(findings.images), findings.normal
+def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector) -> tuple[str, ...]:
+    count, normal, config = len(findings.images), findings.normal, detector.config
     hits = least_hits(count, findings.limit)
     said = [
         "Only normals the model was not fitted on tell the truth here. A model does not keep which images it saw, so "
@@ -126,11 +126,13 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], asked: float) -> tuple[
         f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
         "show smaller rates.",
     ]
-    if findings.rate > asked:
+    if findings.rate > config.false_alarm_rate:
         said.append(
             f"The model's held-out normals support a false-alarm rate of {findings.rate:.2%} at the least; "
-            f"{asked:.2%} was asked for."
+            f"{config.false_alarm_rate:.2%} was asked for."
         )
+    if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
+        said.append("Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some.")
     if normal.alarms["nfad"].low > findings.limit:
         said.append(
             f"As they are, {normal.alarms['nfad'].value:.0%} of these images are flagged: they differ from what the "

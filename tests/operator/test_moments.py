@@ -101,3 +101,13 @@ def test_second_moment_leaves_the_mean_in(rows, channels, seed):
 
 def test_second_moment_of_nothing_is_zero():
     assert torch.equal(second_moment(torch.zeros(0, 3)), torch.zeros(3, 3, dtype=torch.float64))
+
+
+@given(sizes, st.integers(1, 4), seeds)
+def test_pooled_moments_are_those_of_one_pass(size, more, seed):
+    first, second = random(*size, seed=seed), random(more, *size[1:], seed=seed + 1)
+    found, wanted = fitted(first).pooled(fitted(second)), fitted(first, second)
+    assert (found.images, found.tokens) == (wanted.images, wanted.tokens)
+    peak = float(torch.cat([first, second]).abs().max())
+    for name in ("mean", "second", "image_second"):
+        assert close(getattr(found, name), getattr(wanted, name), wanted.tokens, max(peak, peak**2))

@@ -4,13 +4,13 @@ import re
 import shutil
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
+from markup import Balanced
 from parts import part
 from PIL import Image
 from typer.testing import CliRunner
@@ -25,25 +25,6 @@ from nfad.threshold import Threshold
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NASTY = "<img src=x onerror='alert(1)'>&.png"
-
-
-class Balanced(HTMLParser):
-    """Fails on a tag that closes another, and keeps every address and image."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags = [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in {"meta", "img", "input"}:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +147,16 @@ def test_normals_unlike_the_models_are_told_of(detector, normals):
     found = stress(stricter, normals, ["blur"], images=6)
     assert any("100% of these images are flagged: they differ" in note for note in found.notes)
     assert "Breaks already as it is" in found.as_dict()["axes"]["blur"]["told"]
+
+
+def test_a_model_that_breaks_when_parts_move_is_told_what_may_help(detector, normals, chosen):
+    still = float(detector.predict_tensor(chosen.views).score.max())
+    touchy = replace(detector, held_out=Threshold((still,) * 20, (still,) * 20))  # flags whatever scores higher
+    shifted = stress(touchy, normals, ["shift-x"], images=6)
+    assert any(side.breaks for side in shifted.findings.sides())
+    assert any("--nudged" in note for note in shifted.notes)
+    seen = replace(touchy, config=replace(touchy.config, nudges=1))
+    assert not any("--nudged" in note for note in stress(seen, normals, ["shift-x"], images=6).notes)
 
 
 def test_a_rate_that_cannot_be_had_is_told_of(detector, normals):
