@@ -111,11 +111,12 @@ class Prediction:
 
     def explain(self) -> str:
         """One sentence a person understands."""
-        share = f"{self.nuisance_fraction:.0%} of the deviation is acquisition-like"
+        like = "acquisition-like"
         if self.nuisance_by_family:
             family = max(self.nuisance_by_family, key=self.nuisance_by_family.__getitem__)
-            mostly = "mostly " if len(self.nuisance_by_family) > 1 else ""
-            share += f", {mostly}{FAMILY_WORDS.get(family, family)}"
+            word = FAMILY_WORDS.get(family, family)
+            like = f"{like}, mostly {word}," if len(self.nuisance_by_family) > 1 else word
+        share = f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out"
         if self.is_anomalous and self.control_is_anomalous:
             return f"Anomalous, with and without the filter; {share}."
         if self.is_anomalous:

@@ -53,4 +53,8 @@ def test_facts_are_a_copy():
 def test_the_sentence_says_what_the_filter_changed(score, control_score, words):
     assert prediction(score, control_score=control_score).explain().startswith(words)
     told = prediction(score, control_score=control_score, nuisance_by_family={"sensor": 0.1, "background": 0.6})
-    assert told.explain().endswith("75% of the deviation is acquisition-like, mostly background-like.")
+    assert told.explain().endswith(
+        "75% of the deviation is acquisition-like, mostly background-like, and was filtered out."
+    )
+    one = prediction(score, control_score=control_score, nuisance_by_family={"photometric": 0.75})
+    assert one.explain().endswith("75% of the deviation is illumination-like and was filtered out.")

@@ -84,7 +84,11 @@ class Inspected(BaseModel):
     gate: Number
     participation: Number
     nuisance: Nuisance
-    sentence: str = Field(examples=["Normal, with and without the filter; 12% of the deviation is acquisition-like."])
+    sentence: str = Field(
+        examples=[
+            "Normal, with and without the filter; 12% of the deviation is illumination-like and was filtered out."
+        ]
+    )
     milliseconds: float = Field(description="from the whole upload to the judgement", examples=[41.2])
     width: int
     height: int
