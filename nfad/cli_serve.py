@@ -75,9 +75,8 @@ def serve(
     )
     with _listener(host, port) as listener:  # an address that is taken is told of now, not after loading the models
         service = open_service(settings, models, lambda path: load_judge(path, weights, threads))
-        err.print(
-            f"Serving {escape(', '.join(service.models))} at {_address(host, port)}; Ctrl-C stops.", soft_wrap=True
-        )
+        open_at = _address(socket.gethostname() if host in ("0.0.0.0", "::") else host, port)  # what others can type
+        err.print(f"Serving {escape(', '.join(service.models))} at {open_at}; Ctrl-C stops.", soft_wrap=True)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn finishes what waits, then passes the signal on
             signal.signal(number, lambda *_: sys.exit(0))
         config = uvicorn.Config(

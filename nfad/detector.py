@@ -202,7 +202,7 @@ class Detector:
         out = self.predict_tensor(views)
         threshold, control_threshold = self.held_out.at(self.config.false_alarm_rate)
         for i, (name, geometry) in enumerate(zip(names, geometries, strict=True)):
-            score = float(out.score[i])
+            score, control_score = float(out.score[i]), float(out.control_score[i])
             yield Prediction(
                 score=score,
                 is_anomalous=score > threshold,
@@ -214,8 +214,9 @@ class Detector:
                 participation=float(out.participation[i]),
                 nuisance_fraction=float(out.nuisance_fraction[i]),
                 nuisance_by_family={family: float(share[i]) for family, share in out.nuisance_by_family.items()},
-                control_score=float(out.control_score[i]),
+                control_score=control_score,
                 control_threshold=control_threshold,
+                excess_filtered=self.held_out.excess_filtered(score, control_score),
                 p_value=p_value(self.held_out.detection, score),
                 geometry=geometry,
                 source=name,

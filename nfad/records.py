@@ -80,6 +80,7 @@ class Prediction:
     nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
     control_score: float = float("nan")
     control_threshold: float = float("nan")
+    excess_filtered: float = float("nan")  # share of the control score's excess over normals that the filter took out
     p_value: float = float("nan")  # share of normal images expected to score at least this high
     geometry: Geometry | None = None
     source: str = ""  # the path it came from, "" for an array
@@ -90,7 +91,7 @@ class Prediction:
         return self.control_score > self.control_threshold
 
     def facts(self) -> dict[str, Any]:
-        """All but the maps, by the names that every record of an image gives them; `explain` puts it in a sentence."""
+        """All but maps and excess, by the names that every record of an image gives them; `explain` has words for it."""
         return {
             "verdict": ANOMALOUS if self.is_anomalous else NORMAL,
             "score": self.score,
@@ -111,16 +112,19 @@ class Prediction:
 
     def explain(self) -> str:
         """One sentence a person understands."""
-        like = "acquisition-like"
+        like = mostly = "acquisition-like"
         if self.nuisance_by_family:
             family = max(self.nuisance_by_family, key=self.nuisance_by_family.__getitem__)
             word = FAMILY_WORDS.get(family, family)
-            like = f"{like}, mostly {word}," if len(self.nuisance_by_family) > 1 else word
+            several = len(self.nuisance_by_family) > 1
+            like, mostly = (f"{like}, mostly {word},", f"mostly {word}") if several else (word, word)
         share = f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out"
         if self.is_anomalous and self.control_is_anomalous:
             return f"Anomalous, with and without the filter; {share}."
         if self.is_anomalous:
             return f"Anomalous; only the filtered view shows it; {share}."
         if self.control_is_anomalous:
+            if self.excess_filtered == self.excess_filtered:
+                share = f"{self.excess_filtered:.0%} of its excess over normal parts was filtered out, {mostly}"
             return f"Normal; would have been rejected without the filter; {share}."
         return f"Normal, with and without the filter; {share}."

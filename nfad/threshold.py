@@ -49,6 +49,14 @@ class Threshold:
     def smallest_rate(self) -> float:
         return smallest_rate(len(self.detection))
 
+    def excess_filtered(self, score: float, control_score: float) -> float:
+        """How much of what lifts the control score above normals' median the filter took away; NaN if nothing does."""
+        excess = control_score - float(np.median(self.control))
+        if not excess > 0:
+            return math.nan
+        left = max(score - float(np.median(self.detection)), 0.0)
+        return max(1 - left / excess, 0.0)
+
     def supported(self, rate: float) -> float:
         """The rate that will hold: the one asked for, or the smallest there is data for."""
         if not 0 < rate < 1:

@@ -32,7 +32,10 @@ def test_facts_are_the_fields_of_the_same_name_and_two_verdicts(score, threshold
 def test_facts_are_all_that_is_neither_a_map_nor_a_place():
     names = {field.name for field in dataclasses.fields(Prediction)}
     verdicts = {"verdict", "control_verdict"}
-    assert set(prediction().facts()) == names - set(MAPS) - {"is_anomalous", "geometry", "source"} | verdicts
+    assert (
+        set(prediction().facts())
+        == names - set(MAPS) - {"is_anomalous", "geometry", "source", "excess_filtered"} | verdicts
+    )
 
 
 def test_facts_are_a_copy():
@@ -56,5 +59,7 @@ def test_the_sentence_says_what_the_filter_changed(score, control_score, words):
     assert told.explain().endswith(
         "75% of the deviation is acquisition-like, mostly background-like, and was filtered out."
     )
+    lamp = prediction(1, control_score=3, excess_filtered=0.9, nuisance_by_family={"sensor": 0.1, "photometric": 0.2})
+    assert lamp.explain().endswith("90% of its excess over normal parts was filtered out, mostly illumination-like.")
     one = prediction(score, control_score=control_score, nuisance_by_family={"photometric": 0.75})
     assert one.explain().endswith("75% of the deviation is illumination-like and was filtered out.")

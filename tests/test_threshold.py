@@ -52,3 +52,21 @@ def test_too_few_normals_use_the_smallest_rate_they_support():
 def test_a_rate_is_between_0_and_1(rate):
     with pytest.raises(NfadError, match="between 0 and 1"):
         Threshold((1.0,), (1.0,)).supported(rate)
+
+
+@given(scores.filter(lambda values: np.ptp(values) > 0), st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
+def test_the_share_of_the_excess_lies_between_none_and_all_of_it(values, score, control_score):
+    held = Threshold(tuple(values), tuple(values))
+    share = held.excess_filtered(score, control_score)
+    if control_score <= np.median(values):
+        assert math.isnan(share)
+    else:
+        assert 0 <= share <= 1
+        assert share == 1 or score > np.median(values)
+        assert share == 0 or score < control_score
+
+
+def test_half_of_the_excess():
+    held = Threshold((1.0, 2.0, 3.0), (2.0, 4.0, 6.0))
+    assert held.excess_filtered(5.0, 10.0) == 0.5  # 3 of 6 are left
+    assert held.excess_filtered(1.0, 10.0) == 1 and held.excess_filtered(9.0, 10.0) == 0

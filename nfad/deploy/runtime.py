@@ -98,6 +98,7 @@ class Runtime:
             nuisance_by_family=dict(zip(self.facts["families"], map(float, out["nuisance_by_family"]), strict=True)),
             control_score=control_score,
             control_threshold=control_threshold,
+            excess_filtered=self.held_out.excess_filtered(score, control_score),
             p_value=p_value(self.held_out.detection, score),
             geometry=framing(*pixels.shape[:2], config["size"], config["resize"]).geometry,
             source="" if isinstance(image, np.ndarray) else str(image),

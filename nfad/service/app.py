@@ -122,6 +122,10 @@ def _add_errors(app: FastAPI) -> None:
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = " ".join(str(place) for place in first["loc"])
+        if where.startswith("body") and not request.headers.get("content-type", "").startswith("application/json"):
+            return told(request, 422, "send the body as JSON, with the header Content-Type: application/json")
+        if where == "path id":
+            return told(request, 422, "an inspection's id has 22 digits of 0-9 and a-f; take it from an answer")
         return told(request, 422, f"{where}: {first['msg']}")
 
     @app.exception_handler(HTTPException)

@@ -132,6 +132,8 @@ def test_reviews_are_kept_replaced_and_taken_back(client, past):
     assert client.delete(address).json()["review"] is None
     assert listed("none") and not listed("any")
     assert client.put(address, json={"verdict": "lovely"}).status_code == 422
+    form = client.put(address, content='{"verdict": "good"}', headers={"Content-Type": "text/plain"})
+    assert form.status_code == 422 and "Content-Type: application/json" in form.json()["error"]
     assert client.put(f"/v1/inspections/{22 * '0'}/review", json={"verdict": "bad"}).status_code == 404
 
 
