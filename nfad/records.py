@@ -91,7 +91,7 @@ class Prediction:
         return self.control_score > self.control_threshold
 
     def facts(self) -> dict[str, Any]:
-        """All but maps and excess, by the names that every record of an image gives them; `explain` has words for it."""
+        """All but maps and excess, by the names that every record of an image gives them; `explain` says it."""
         return {
             "verdict": ANOMALOUS if self.is_anomalous else NORMAL,
             "score": self.score,
