@@ -216,7 +216,11 @@ def info(
     ranks = ", ".join(f"{family} {value:g}" for family, value in config["rank"].items())
     table.add_row("interventions", f"{config['interventions']}; rank (below 1: share of channels) {ranks}")
     if "nuisance_columns" in own:
-        table.add_row("columns removed", " ".join(map(str, own["nuisance_columns"])) + " (one number a block)")
+        *others, last = map(str, own["nuisance_columns"])
+        told = f"{', '.join(others)} and {last}, one number for each of the teacher's blocks" if others else last
+        table.add_row("nuisance directions removed", told)
+    if config.get("nudges"):  # models fitted before there were any do not say
+        table.add_row("nudged", f"the reference has seen {config['nudges']} moved copies of each image too")
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )

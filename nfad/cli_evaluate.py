@@ -75,6 +75,7 @@ def evaluate(
 
     Example: nfad evaluate mvtec-ad DATA --category bottle --corrupt contrast:3 --out results
     """
+    from nfad.data import folder
     from nfad.data.catalog import load
     from nfad.data.counts import total_notes
     from nfad.evaluation.session import evaluate_dataset, write_results
@@ -86,13 +87,16 @@ def evaluate(
     wrong = [name for name, value in given.items() if value is not None]
     if model is not None and wrong:
         raise NfadError(f"--model is judged as it was fitted; leave out {', '.join(wrong)}")
+    if model is not None:
+        refuse_exported(model, "evaluate")
     if out_dir:
         ready_folder(out_dir)
     config = config_from(
         preset or "embedded", setting, teacher=teacher, weights=weights, reference=reference, size=size, seed=seed,
         foreground=foreground or None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
-    sets = load(dataset, root, category)
+    tested = model is not None and dataset == folder.NAME  # a published set has its split, a plain folder need not
+    sets = folder.read_tested(root, category) if tested else load(dataset, root, category)
     findings = []
     with progress_bars(not as_json) as progress:
         for words in [words for each in sets for words in each.notes] + ([] if category else list(total_notes(sets))):
@@ -115,11 +119,23 @@ def evaluate(
         out.print(evaluation_table(finding.title, finding.evaluation.rows))
         for words in finding.notes[len(finding.dataset.notes) :]:
             note(words)
-    _print_rate(findings[0].detector)
+    _print_rate(findings[0].detector, asked=false_alarm_rate is not None)
     if written:
         out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
     else:
         out.print("Add --out DIR for a report with curves, histograms and pictures.")
+
+
+def refuse_exported(model: Path, command: str) -> None:
+    """Told before anything is read: an export judges photos, and cannot be shown a view that was changed."""
+    from nfad.deploy.folder import FACTS, read_facts
+
+    if (model / FACTS).is_file():
+        source = read_facts(model)["model"]["name"]
+        raise NfadError(
+            f"{model} is an exported model; {command} needs the file written by `nfad fit` "
+            f"(it was exported from {source})"
+        )
 
 
 def evaluation_table(title: str, rows: Any) -> Table:
@@ -141,8 +157,9 @@ def evaluation_table(title: str, rows: Any) -> Table:
     return table
 
 
-def _print_rate(detector: Any) -> None:
-    asked, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
+def _print_rate(detector: Any, asked: bool) -> None:
+    wanted, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
     out.print(f"Thresholds: set on {len(detector.held_out.detection)} held-out normals for {rate:.2%} false alarms.")
-    if rate > asked:
-        note(f"that is the least so few held-out images support; {asked:.2%} was asked for.")
+    if rate > wanted:
+        told = f"{wanted:.2%} was asked for" if asked else f"the model's rate is {wanted:.2%}"
+        note(f"that is the least so few held-out images support; {told}.")

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from nfad.cli_evaluate import refuse_exported
 from nfad.cli_options import Json, Weights
 from nfad.errors import NfadError
 from nfad.terminal import err, out, progress_bars, reporter
@@ -65,6 +66,7 @@ def stress(
     Example: nfad stress bottle.nfad --normals fresh/ --out stress --require exposure=1
     """
     wanted = _requirements(required or [])
+    refuse_exported(model, "stress")
     from nfad.detector import Detector
     from nfad.stress.session import kept_in, write_results
     from nfad.stress.session import stress as measure

@@ -145,10 +145,11 @@ def _reading(prediction: Prediction, high: float) -> str:
 
 def _bar(words: str, score: float, threshold: float, high: float) -> str:
     fill, mark = (100 * float(np.clip(value / high, 0, 1)) if isfinite(value) else 0.0 for value in (score, threshold))
+    told = compared(score, threshold).replace("<=", "≤")  # which the font of the pictures lacks
     tick = f'<u style="left: {mark:.1f}%"></u>' if isfinite(threshold) else ""
     return (
         f'<span>{words}</span><span class="track{" over" if score > threshold else ""}" aria-hidden="true">'
-        f'<i style="width: {fill:.1f}%"></i>{tick}</span><span>{escape(compared(score, threshold))}</span>'
+        f'<i style="width: {fill:.1f}%"></i>{tick}</span><span>{escape(told)}</span>'
     )
 
 

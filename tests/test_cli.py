@@ -114,7 +114,17 @@ def test_predict_prints_json_lines_at_another_rate(model, folder):
 def test_info_says_what_a_model_is(model):
     facts = json.loads(nfad("info", model, "--json").stdout)
     assert facts["teacher"]["weights"] == "untrained" and facts["held_out"] == 5
-    assert "smallest false-alarm rate" in nfad("info", model).stdout
+    told = nfad("info", model).stdout
+    assert "smallest false-alarm rate" in told and "nudged" not in told
+    first, second = facts["nuisance_columns"]
+    assert "nuisance directions removed" in told
+    assert f"{first} and {second}, one number for each of the teacher's blocks" in told
+
+
+def test_info_says_that_a_model_is_nudged(folder, tmp_path):
+    path = tmp_path / "nudged.nfad"
+    nfad("fit", folder, "-o", path, "--nudged", *TINY, "--json")
+    assert "the reference has seen 2 moved copies of each image too" in nfad("info", path).stdout
 
 
 @pytest.mark.parametrize(

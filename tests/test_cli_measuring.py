@@ -45,9 +45,59 @@ def test_evaluate_says_how_sure_it_is_and_writes_a_report(root, tmp_path):
         assert {row["domain"] for row in csv.DictReader(file)} == {"same", "illumination", "all"}
 
 
-def test_evaluate_json_is_all_numbers_and_a_model_can_be_judged(root, tmp_path):
-    model = tmp_path / "part.nfad"
-    nfad("fit", root / "train" / "good", "-o", model, *TINY, "--json")
+@pytest.fixture(scope="module")
+def model(root, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "part.nfad"
+    nfad("fit", root / "train" / "good", "-o", path, *TINY, "--json")
+    return path
+
+
+def test_a_model_is_tested_on_every_image_of_good_and_bad(root, model, tmp_path):
+    shutil.copytree(root / "test" / "good" / "illumination", tmp_path / "good")
+    shutil.copytree(root / "test" / "square" / "same", tmp_path / "bad")
+    [found] = json.loads(nfad("evaluate", "folder", tmp_path, "--model", model, "--json").stdout)
+    assert (found["rows"][0]["good"], found["rows"][0]["bad"]) == (4, 4)
+    predicted = nfad("predict", model, tmp_path / "good", "--json").stdout.splitlines()
+    alarms = [json.loads(line)["verdict"] for line in predicted].count("anomalous")
+    assert found["rows"][0]["arms"]["nfad"]["false_alarms"] == alarms / 4
+    assert "all 4 good images are tested on" in found["notes"][0]
+
+
+def test_a_model_needs_no_training_images_and_a_fit_does(root, model, tmp_path):
+    shutil.copytree(root / "test", tmp_path / "test")
+    [found] = json.loads(nfad("evaluate", "folder", tmp_path, "--model", model, "--json").stdout)
+    [whole] = json.loads(nfad("evaluate", "folder", root, "--model", model, "--json").stdout)
+    assert [row["arms"]["nfad"]["i_auroc"] for row in found["rows"]] == [
+        row["arms"]["nfad"]["i_auroc"] for row in whole["rows"]
+    ]
+    told = nfad("evaluate", "folder", tmp_path, *TINY, code=2).stderr
+    assert "looked for train/good or good" in told
+
+
+def test_an_exported_model_is_refused_at_once_with_the_name_of_its_file(root, model, tmp_path):
+    exported = tmp_path / "part-onnx"
+    nfad("export", model, "--out", exported, "--json")
+    needs = "is an exported model; {} needs the file written by `nfad fit` (it was exported from part.nfad)"
+    # The images do not exist: it is told before any is looked for.
+    told = nfad("evaluate", "folder", tmp_path / "nowhere", "--model", exported, code=2).stderr
+    assert needs.format("evaluate") in told
+    told = nfad("stress", exported, "--normals", tmp_path / "nowhere", code=2).stderr
+    assert needs.format("stress") in told
+    (root / "test" / "good" / "same" / "damaged.png").write_bytes(b"no image")
+    told = nfad("evaluate", "folder", root, "--model", tmp_path / "absent.nfad", code=2).stderr
+    (root / "test" / "good" / "same" / "damaged.png").unlink()
+    assert "absent.nfad does not exist" in told
+
+
+def test_a_rate_is_said_to_be_asked_for_only_if_it_was(root, model):
+    told = nfad("evaluate", "folder", root, "--model", model).stderr
+    assert "the model's rate is 1.00%" in told and "asked for" not in told
+    assert "2.00% was asked for" in nfad(
+        "evaluate", "folder", root, "--model", model, "--false-alarm-rate", 0.02
+    ).stderr  # fmt: skip
+
+
+def test_evaluate_json_is_all_numbers_and_a_model_can_be_judged(root, model):
     [found] = json.loads(nfad("evaluate", "folder", root, "--model", model, "--json").stdout)
     assert found["false_alarm_rate"] == json.loads(nfad("info", model, "--json").stdout)["false_alarm_rate"]
     assert found["rows"][0]["arms"]["nfad"]["intervals"]["i_auroc"][0] <= found["rows"][0]["arms"]["nfad"]["i_auroc"]

@@ -1,6 +1,7 @@
 """The documents are under test: every command and option is in docs/cli.md, and README's Python runs."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,15 @@ def test_the_readme_names_the_two_commands_and_real_files():
     assert "make demo" in text and "make test" in text
     for target in re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`((?:docs|benchmarks)/[\w./-]+)`", text):
         assert (ROOT / target).exists(), target
+
+
+def test_what_the_readme_installs_on_the_line_pc_serves_as_well():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = text.split("## Ship it")[1].split("```")[1]
+    [extras] = re.findall(r"pip install 'nfad\[([\w,]+)\]'", block.split("nfad serve")[0])
+    assert set(extras.split(",")) == {"runtime", "serve"}
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= set(known)
 
 
 def test_the_readmes_python_runs(tmp_path, monkeypatch):

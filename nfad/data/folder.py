@@ -7,15 +7,19 @@
 A further folder between the name and the photos is the acquisition (test/scratch/new-lamp/*, with its masks in
 ground_truth/scratch/new-lamp/ or ground_truth/scratch/); photos without one are of the source, `same`.
 Without ROOT/test, the other folders of ROOT are the defects and half of ROOT/good, drawn with seed 0, is tested on.
+For a model that is fitted already (`read_tested`) ROOT/test alone will do; without it all of ROOT/good is tested on.
 The category is the name of ROOT; a ROOT of several such folders has a category for each.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nfad.data.listing import GOOD, absent, check_category, dataset, folders, masks, samples
+from nfad.errors import NfadError
 from nfad.records import Dataset, Sample
 
 NAME = "folder"
@@ -23,6 +27,8 @@ TITLE = "Plain folder"
 _SEED = 0
 _TRUTH = ("ground_truth", "masks")
 _RESERVED = ("train", "test", *_TRUTH)
+_FITTED = (f"train/{GOOD}", GOOD)  # one of these makes a folder a set to fit on
+_TESTED = ("test", *_FITTED)  # and one of these a set to test a model on
 
 
 def recognises(root: Path) -> bool:
@@ -51,14 +57,40 @@ def read(root: Path, category: str) -> Dataset:
     return dataset(NAME, category, base, train[count:], train[:count] + bad, [note])
 
 
-def _present(root: Path) -> dict[str, Path]:
-    if _is_plain(root):
+def read_tested(root: Path, chosen: Sequence[str] | None = None) -> list[Dataset]:
+    """The chosen categories, or all, for a model that is fitted already: nothing need be kept back to fit on."""
+    found = _present(Path(root), _TESTED)
+    if not found:
+        raise absent(TITLE, Path(root), "test or good, in it or in folders of it")
+    for category in chosen or ():
+        check_category(TITLE, category, list(found))
+    return [_tested(found[category], category) for category in chosen or found]
+
+
+def _tested(base: Path, category: str) -> Dataset:
+    apart = (base / "test").is_dir()
+    kinds = folders(base / "test") if apart else [kind for kind in folders(base) if kind.name not in _RESERVED]
+    test = [s for kind in kinds for s in _samples(base, kind)]
+    if not test:
+        place = base / "test" if apart else base
+        raise NfadError(f"{place} has no images to test on: put them in {place / GOOD} and {place / '<defect>'}")
+    good = sum(not s.anomalous for s in test)
+    note = (
+        f"{category}: there is no test folder, so all {good} good images are tested on; any that the model was fitted "
+        "on come out better than new ones"
+    )
+    # A set without training images is refused where one has to be fitted; here the test stands in for them.
+    read = dataset(NAME, category, base, test, test, [note] if good and not apart else [])
+    return replace(read, train=())
+
+
+def _present(root: Path, marks: Sequence[str] = _FITTED) -> dict[str, Path]:
+    def plain(place: Path) -> bool:
+        return any((place / mark).is_dir() for mark in marks)
+
+    if plain(root):
         return {root.resolve().name: root}
-    return {f.name: f for f in folders(root) if f.name not in _RESERVED and _is_plain(f)}
-
-
-def _is_plain(root: Path) -> bool:
-    return (root / "train" / GOOD).is_dir() or (root / GOOD).is_dir()
+    return {f.name: f for f in folders(root) if f.name not in _RESERVED and plain(f)}
 
 
 def _samples(base: Path, kind: Path) -> list[Sample]:

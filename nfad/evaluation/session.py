@@ -88,12 +88,13 @@ def evaluate_dataset(
     Without a `model` one is fitted on the normals; with one, `rate` replaces its own false-alarm rate if given.
     """
     suite = [None, *map(Corruption.parse, dict.fromkeys(corruptions))]
-    _check_readable(dataset.test, progress)
     if model is None:
+        _check_readable(dataset.test, progress)
         detector = Detector.fit([sample.path for sample in dataset.train], config, progress=progress)
     else:
-        detector = Detector.load(model, weights)
+        detector = Detector.load(model, weights)  # first: a wrong file is told of sooner than all images are read
         detector = detector if rate is None else detector.at_rate(rate)
+        _check_readable(dataset.test, progress)
     findings = []
     for corruption in suite:
         seen = 0

@@ -69,8 +69,8 @@ class Side:
         return self.axis.told(self.breaks) if self.breaks else "as it is"
 
     def seen(self) -> str:
-        """Defects found as far out as it holds."""
-        return f"{self.found:.0%}" if self.holds else "–"
+        """Defects found as far out as it holds, be that only as it is; none to tell of where it breaks even there."""
+        return "–" if self.breaks == 0 else f"{self.found:.0%}"
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,12 @@ def sentence(findings: Findings, curve: Curve) -> str:
     held = [point for point in curve.points if min(ends) <= point.strength <= max(ends)]
     worst = max(held, key=lambda point: point.alarms["nfad"].value)
     if worst.alarms["nfad"].low <= findings.limit < worst.alarms["nfad"].value:
-        told += (
-            f" At {curve.axis.told(worst.strength)} {worst.alarms['nfad'].value:.0%} are flagged: more images would "
-            "tell whether that is luck."
-        )
+        most, usual = worst.alarms["nfad"].value, findings.normal.alarms["nfad"].value
+        if most > usual:
+            flagged = f"At {curve.axis.told(worst.strength)} {most:.0%} are flagged, {usual:.0%} as they are"
+        else:
+            flagged = f"Within that no more are flagged than as they are, {usual:.0%}"
+        told += f" {flagged}: more images would tell whether that is luck."
     blind = [side.blind for side in findings.both(curve.axis, "nfad") if side.blind is not None]
     if blind:
         rates = "; ".join(f"{curve.axis.told(s)}: {curve.at(s).found['nfad'].value:.0%}" for s in blind)

@@ -73,8 +73,11 @@ def _figures(findings: Findings) -> str:
     normal, nearest = findings.normal, findings.sides()[0]
     bare = {name: f"{getattr(normal, name)['control'].value:.0%} without the filter" for name in ("alarms", "found")}
     first = ("none", "of the conditions tried breaks it", "")
-    if nearest.breaks is not None:
-        first = (nearest.told(), "is what breaks it first", nearest.title)
+    if nearest.breaks == 0:
+        first = ("as they are", "too many good parts are rejected already", "no change is needed to break it")
+    elif nearest.breaks is not None:
+        words = f"is where {nearest.axis.title.lower()} breaks it, before all else"
+        first = (nearest.told(), words, nearest.axis.direction(nearest.side))
     return figures(
         [
             (
@@ -101,11 +104,11 @@ def _row(findings: Findings, curve: Curve) -> str:
         for arm, found in sides.items()
     )
     middle = 50 if axis.less else 0
-    seen = min(side.found for side in sides["nfad"])
+    seen = min(sides["nfad"], key=lambda side: side.found).seen()
     return (
         f'<li><a class="title" href="#{axis.name}">{escape(axis.title)}</a>'
         f'<span class="lanes{"" if axis.less else " one"}" aria-hidden="true">{bars}<u style="left: {middle}%"></u>'
-        f'</span>{told}<span class="found"><span class="name">defects found there </span>{seen:.0%}</span></li>\n'
+        f'</span>{told}<span class="found"><span class="name">defects found there </span>{seen}</span></li>\n'
     )
 
 

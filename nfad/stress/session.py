@@ -74,7 +74,7 @@ def stress(
         steps, wanted, [path.name for path in parts.paths], {"control": control, "nfad": filtered},
         detector.false_alarm_rate, limit,
     )  # fmt: skip
-    notes = _notes(findings, wanted, detector)
+    notes = _notes(findings, wanted, detector, named=axes is not None)
     return Stress(findings, parts, notes, tuple(require(findings, required or {})))
 
 
@@ -117,7 +117,7 @@ def _reaching(axes: Mapping[str, Axis], required: Mapping[str, float]) -> dict[s
     return {name: axis.reaching(required[name]) if name in required else axis for name, axis in axes.items()}
 
 
-def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector) -> tuple[str, ...]:
+def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector, named: bool) -> tuple[str, ...]:
     count, normal, config = len(findings.images), findings.normal, detector.config
     hits = least_hits(count, findings.limit)
     said = [
@@ -128,8 +128,8 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector) -> 
     ]
     if findings.rate > config.false_alarm_rate:
         said.append(
-            f"The model's held-out normals support a false-alarm rate of {findings.rate:.2%} at the least; "
-            f"{config.false_alarm_rate:.2%} was asked for."
+            f"The model's rate is {config.false_alarm_rate:.2%}, but its held-out normals support {findings.rate:.2%} "
+            "at the least: it is judged at that."
         )
     if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
         said.append("Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some.")
@@ -148,9 +148,9 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector) -> 
             "What is background is what the teacher's prior takes for it. Look at the pictures of that axis: where the "
             "fill cuts into the part, the part itself was changed, and its curve says less than the others."
         )
-    else:
+    elif not named:
         said.append(
-            "The background was left alone: the model was not fitted to tell it from the part (nfad fit --foreground), "
-            "or it was not asked for; naming it as an axis measures it all the same."
+            "The background was left alone: the model was not fitted to tell it from the part (nfad fit --foreground); "
+            "naming it as an axis measures it all the same."
         )
     return tuple(said)

@@ -51,6 +51,51 @@ def test_without_a_test_folder_half_of_the_good_ones_are_tested_on(plant):
     assert folder.read(root, "root") == read
 
 
+def test_for_a_fitted_model_every_image_is_tested_on(plant):
+    root = plant(*(f"good/{i}.png" for i in range(9)), "dent/x.png", "dent/dusk/y.png", "masks/dent/x.png")
+    [read] = folder.read_tested(root)
+    assert read.train == () and [s.path.name for s in read.test if not s.anomalous] == [f"{i}.png" for i in range(9)]
+    bad = [s for s in folder.read(root, "root").test if s.anomalous]
+    assert [s for s in read.test if s.anomalous] == bad and len(bad) == 2
+    assert read.notes[0].startswith("root: there is no test folder, so all 9 good images are tested on; any that")
+
+
+@pytest.mark.parametrize("fitted", [(), ("train/good/a.png",), ("good/a.png", "scratch/b.png")])
+def test_for_a_fitted_model_the_test_folder_will_do_and_goes_first(plant, fitted):
+    root = plant(*TEST, *fitted)
+    [read] = folder.read_tested(root)
+    assert read.category == "root" and read.train == ()
+    assert facts(read.test) == facts(folder.read(plant("train/good/a.png"), "root").test) and len(read.test) == 4
+    assert read.notes == ("root: 3 of 3 anomalous test images have no mask",)
+
+
+def test_without_a_model_a_test_folder_alone_is_still_refused(plant):
+    root = plant(*TEST)
+    assert not folder.recognises(root)
+    with pytest.raises(NfadError, match="looked for train/good or good, in it or in folders of it; found test"):
+        folder.categories(root)
+
+
+def test_a_fitted_model_is_tested_on_the_categories_asked_for(plant):
+    root = plant("bolt/good/a.png", "nut/test/good/b.png", "nut/test/dent/c.png", "other/x.png")
+    assert [read.category for read in folder.read_tested(root)] == ["bolt", "nut"]
+    [nut] = folder.read_tested(root, ["nut"])
+    assert [s.path.name for s in nut.test] == ["c.png", "b.png"]
+    with pytest.raises(NfadError, match="no category 'other' here; it has bolt, nut"):
+        folder.read_tested(root, ["bolt", "other"])
+
+
+def test_nothing_to_test_a_fitted_model_on_is_told(plant):
+    root = plant("train/good/a.png")
+    with pytest.raises(NfadError, match="root has no images to test on: put them in .*good and .*<defect>"):
+        folder.read_tested(root)
+    plant("test/loose.png")
+    with pytest.raises(NfadError, match="test has no images to test on"):
+        folder.read_tested(root)
+    with pytest.raises(NfadError, match="looked for test or good, in it or in folders of it; found a.png"):
+        folder.read_tested(root / "train" / "good")
+
+
 def test_one_good_image_alone_is_fitted_on(plant):
     read = folder.read(plant("good/a.png", "dent/x.png"), "root")
     assert len(read.train) == 1 and "root: the test has no good images" in read.notes

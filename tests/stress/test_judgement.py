@@ -102,11 +102,29 @@ def test_sentences_say_how_far_it_holds_with_the_filter_and_without():
 
 def test_what_holds_only_for_want_of_images_is_told():
     assert told(findings(BLUR, {1: step((0, 3))})).endswith(
-        "At 1 px 12% are flagged: more images would tell whether that is luck."
+        "At 1 px 12% are flagged, 0% as they are: more images would tell whether that is luck."
     )
     assert "luck" not in told(findings(BLUR, {1: step((0, 1))}))
     assert "luck" not in told(findings(BLUR, {1: step((0, COUNT))}))  # that is no luck
     assert "luck" not in told(findings(BLUR, {1: step((0, COUNT)), 2: step((0, 3))}))  # beyond the break
+
+
+def test_what_is_flagged_as_it_is_is_not_laid_to_the_condition():
+    four = {0: step((0, 4))}
+    every = {strength: step((0, 4)) for strength in (0, *EXPOSURE.strengths)}
+    for changed in (four, every):
+        assert told(findings(EXPOSURE, changed)).endswith(
+            "Within that no more are flagged than as they are, 17%: more images would tell whether that is luck."
+        )
+        assert "At " not in told(findings(EXPOSURE, changed))
+    assert " At 1 px 17% are flagged, 12% as they are: " in told(findings(BLUR, {0: step((0, 3)), 1: step((0, 4))}))
+
+
+def test_defects_are_told_as_far_as_it_holds_and_not_where_it_breaks_as_it_is():
+    weakest = BLUR.strengths[0]
+    side = findings(BLUR, {0: step(found=(COUNT, 12)), weakest: step((0, COUNT))}).side(BLUR, 1, "nfad")
+    assert (side.holds, side.breaks, side.seen()) == (0, weakest, "50%")
+    assert findings(BLUR, {0: step((0, COUNT))}).side(BLUR, 1, "nfad").seen() == "–"
 
 
 def test_what_breaks_once_does_not_hold_beyond():

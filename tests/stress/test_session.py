@@ -138,8 +138,10 @@ def test_the_part_shown_is_one_that_is_flagged_where_it_breaks(found):
 def test_notes_say_what_could_not_be_checked_and_what_was_left_out(detector, normals, found):
     assert "not fitted on" in found.notes[0] and "of 6 flagged" in found.notes[1]
     assert any("the fill cuts into the part" in note for note in found.notes)
-    plain = stress(detector, normals, ["blur"], images=6)
+    plain = stress(detector, normals, images=6)
     assert any("background was left alone" in note for note in plain.notes)
+    named = stress(detector, normals, ["blur"], images=6)  # who names axes knows what was not named
+    assert not any("background" in note for note in named.notes)
 
 
 def test_normals_unlike_the_models_are_told_of(detector, normals):
@@ -161,7 +163,8 @@ def test_a_model_that_breaks_when_parts_move_is_told_what_may_help(detector, nor
 
 def test_a_rate_that_cannot_be_had_is_told_of(detector, normals):
     found = stress(detector.at_rate(0.01), normals, ["blur"], images=6)
-    assert any("1.00% was asked for" in note for note in found.notes)
+    least = f"{detector.held_out.smallest_rate:.2%}"
+    assert any("model's rate is 1.00%" in note and f"support {least} at the least" in note for note in found.notes)
     assert found.findings.rate == detector.held_out.smallest_rate > 0.01
 
 
