@@ -170,7 +170,7 @@ def _shares(prediction: Prediction) -> str:
         (family if family in FAMILY_WORDS else "other", share, FAMILY_WORDS.get(family, f"{family}-like"))
         for family, share in families.items()
     ]
-    parts.append(("rest", max(0.0, 1 - prediction.nuisance_fraction), "not acquisition-like"))
+    parts.append(("rest", max(0.0, 1 - prediction.nuisance_fraction), "the rest: texture, noise, defects"))
     strip = "".join(f'<i class="{tint}" style="flex: {share:.4f}"></i>' for tint, share, _ in parts if share > 0)
     key = "".join(f'<li><i class="{tint}"></i>{share:.0%} {escape(words)}</li>' for tint, share, words in parts)
     return f'<div class="shares" aria-hidden="true">{strip}</div>\n<ul class="key">{key}</ul>'

@@ -145,7 +145,7 @@ def test_an_image_says_what_speaks_for_its_verdict(tmp_path, photo, anomalous, c
         "8.00 &gt; 4.50",
         "at most 1 in 1,200 normal parts scores this high",
         "20% illumination-like",
-        "70% not acquisition-like",
+        "70% the rest: texture, noise, defects",
         "Gate 0.62",
         anomalous.explain(),
     ):

@@ -5,7 +5,10 @@ Several are kept side by side because nobody knows beforehand how things will ch
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from scipy import stats
 
 from nfad.errors import NfadError
 
@@ -56,3 +59,12 @@ class Above:
 
     def __call__(self, above: np.ndarray) -> np.ndarray:
         return np.where(above[..., None], self._inside, self._outside)
+
+
+def most_above(normals: int, rate: float, chance: float) -> float:
+    """The share of parts above the line of that rate which `chance` allows while nothing changes.
+
+    Above the k-th smallest of n lies a share that is Beta(n − k + 1, k), or less where scores are equal.
+    """
+    position = math.ceil((normals + 1) * (1 - rate) - 1e-9)
+    return float(stats.beta.isf(chance, normals - position + 1, position))

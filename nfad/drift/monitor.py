@@ -9,13 +9,12 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-from scipy import stats
 
 from nfad.drift import words
-from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, shift
+from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, most_above, shift
 from nfad.drift.evidence import Evidence, alarm_level
 from nfad.drift.ranks import Ranks, cells, rank_errors
-from nfad.drift.state import Answer, Block, DriftState, block, verdict
+from nfad.drift.state import UNABSORBED, Answer, Block, DriftState, block, verdict
 from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.threshold import conformal_threshold, smallest_rate
@@ -71,9 +70,9 @@ class DriftMonitor:
         self._columns = np.array([*shown, 0, 0])
         self._bulk, self._tail, self._majority, self._flags = range(len(shown), len(shown) + 4)
         self._tail_bets = Tail((self._flag_rate, 0.05, CUT))
-        most = _most_above(len(held_out), max(CUT, smallest_rate(len(held_out))), SPARED * rate)
+        most = most_above(len(held_out), max(CUT, smallest_rate(len(held_out))), SPARED * rate)
         self._majority_bets = Above(max(0.5, most), MOST)
-        self._flag_bets = Above(_most_above(len(held_out), self._flag_rate, SPARED * rate), FLAGGED)
+        self._flag_bets = Above(most_above(len(held_out), self._flag_rate, SPARED * rate), FLAGGED)
         bets = [SHIFTS] * (len(shown) + 1) + [*map(len, (self._tail_bets, self._majority_bets, self._flag_bets))]
         weights = [1 / 3 / len(shown)] * len(shown) + [1 / 6, 1 / 4, 1 / 6, 1 / 12]
         self._evidence = Evidence(bets, weights, alarm_level(rate, run_length), (1 - 2 * SPARED) * rate)
@@ -154,12 +153,17 @@ class DriftMonitor:
         """The verdict now, with what it rests on."""
         nuisance = self._nuisance()
         tail = self._answer("tail", (self._tail, self._flags), ("score",))
-        bulk, doubtful = self._ordinary(nuisance, tail)
-        since = bulk.since or min((answer.since for answer in (nuisance, tail) if answer.since), default=None)
+        bulk, doubtful, lower = self._ordinary(nuisance, tail)
+        if self._crowded(bulk, tail):
+            since = min(answer.since for answer in (bulk, tail) if answer.since)
+            tail = replace(tail, alarm=True, level=max(tail.level, 1.0), since=since, moved=("score",))
+            bulk, doubtful = Answer("bulk", False, None, None, (), words.CROWDED), True
+        told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful, lower)
+        dating = (bulk,) if told == UNABSORBED else (nuisance, tail)
+        since = min((answer.since for answer in dating if answer.since), default=None)
         scores = self._seen((self._tail, self._flags), tail.since or since)[:, 0]
         if len(scores):
             tail = replace(tail, effect=words.tail_effect(self._threshold, self._flag_rate, tail.alarm, scores))
-        told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful)
         filling = self._parts % BLOCK
         return DriftState(
             verdict=told,
@@ -189,8 +193,13 @@ class DriftMonitor:
         plain = abs(rank_errors(expected, ordinary)) > PLAIN
         return replace(answer, effect=effect + words.not_yet(plain and not answer.alarm))
 
-    def _ordinary(self, nuisance: Answer, tail: Answer) -> tuple[Answer, bool]:
-        """The bulk's answer, and whether it is in doubt: with another's alarm given, this says what that is of."""
+    def _crowded(self, bulk: Answer, tail: Answer) -> bool:
+        """Whether most parts since an alarm are flagged: defects or not, ordinary parts are no longer the bulk."""
+        changes = [answer.since for answer in (bulk, tail) if answer.since]
+        return bool(changes) and bool((self._last(self._parts + 1 - min(changes))[:, 0] > self._threshold).mean() > 0.5)
+
+    def _ordinary(self, nuisance: Answer, tail: Answer) -> tuple[Answer, bool, bool]:
+        """The bulk's answer; whether it is in doubt, given another's alarm; whether it fell under more nuisance."""
         streams = [self._bulk, self._majority]
         answer = self._answer("bulk", streams, ("score",))
         changes = [each.since for each in (nuisance, tail) if each.since]
@@ -200,12 +209,17 @@ class DriftMonitor:
             answer = replace(answer, alarm=True, level=1.0, since=changed, moved=("score",))
         # An alarm of its own that has ended since leaves a doubt: those parts are among the ones spoken of.
         doubtful = errors > DOUBTFUL or (changed is not None and int(self._evidence.ended[streams].max()) >= changed)
-        scores = self._seen(streams, answer.since or changed)[:, 0]
+        seen = self._seen(streams, answer.since or changed)
+        scores = seen[:, 0]
         if not len(scores):
-            return answer, doubtful
+            return answer, doubtful, False
+        # Only more nuisance than at the fit is something to absorb: all may fall together, too.
+        moved = [self._names.index(name) for name in nuisance.moved]
+        more = any(rank_errors(self._held_out[:, i], seen[:, i]) > DOUBTFUL for i in moved)
+        lower = more and rank_errors(self._held_out[:, 0], scores) < -DOUBTFUL
         plain = doubtful if changes else self._bulk_errors(self._parts + 1 - len(scores)) > PLAIN
         effect = words.bulk_effect(self._line, self._held_out[:, 0], scores)
-        return replace(answer, effect=effect + words.not_yet(plain and not answer.alarm)), doubtful
+        return replace(answer, effect=effect + words.not_yet(plain and not answer.alarm)), doubtful, lower
 
     def _answer(self, question: str, streams: Sequence[int], moved: tuple[str, ...]) -> Answer:
         """A question's answer, as yet without its effect."""
@@ -276,12 +290,3 @@ def _checked_names(normals: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     if len(set(lengths.values())) != 1 or not lengths["score"]:
         raise NfadError(f"the held-out normals need one value an image under every name, and an image; got {lengths}")
     return (*first, *(name for name in normals if name not in first))
-
-
-def _most_above(normals: int, rate: float, chance: float) -> float:
-    """The share of parts above the line of that rate which `chance` allows while nothing changes.
-
-    Above the k-th smallest of n lies a share that is Beta(n − k + 1, k), or less where scores are equal.
-    """
-    position = math.ceil((normals + 1) * (1 - rate) - 1e-9)
-    return float(stats.beta.isf(chance, normals - position + 1, position))

@@ -23,7 +23,7 @@ class Answer:
 
     question: str
     alarm: bool
-    level: float  # evidence as a share of what raises the alarm
+    level: float | None  # evidence as a share of what raises the alarm; None where the question cannot be told
     since: int | None  # number of the first changed part, from 1, as best the evidence tells
     moved: tuple[str, ...]  # names that alarm, the first to do so first
     effect: str  # how much, in words; of the parts since, or of the latest where there is no alarm
@@ -66,11 +66,14 @@ def block(names: tuple[str, ...], rows: np.ndarray, first: int, flagged: int) ->
     return Block(first, len(rows), flagged, low, median, high)
 
 
-def verdict(nuisance: bool, tail: bool, bulk: bool, bulk_doubtful: bool) -> str:
-    """What has moved, taken together; a tail grows with its bulk, so only a bulk that stands makes it defects."""
-    if bulk:
+def verdict(nuisance: bool, tail: bool, bulk: bool, bulk_doubtful: bool, bulk_lower: bool) -> str:
+    """What has moved, taken together; a tail grows with its bulk, so only a bulk that stands makes it defects.
+
+    A bulk that fell while a nuisance moved is absorbed: the filter takes off more than it has to, and flags nobody.
+    """
+    if bulk and not (nuisance and bulk_lower):
         return UNABSORBED
-    if tail and bulk_doubtful:
+    if tail and (bulk or bulk_doubtful):
         return UNSETTLED
     if tail:
         return ABSORBED_AND_DEFECTS if nuisance else DEFECTS

@@ -13,6 +13,8 @@ from nfad.evaluation.intervals import rate_interval
 from nfad.records import FAMILY_WORDS
 
 FAMILY = "nuisance:"
+CROWDED = "more than half of the parts are flagged, so ordinary parts cannot be told from defects"
+FELL = "ordinary parts score lower than at the fit and no more are flagged, but a weak defect may score lower too"
 
 
 def not_yet(plain: bool) -> str:
@@ -61,7 +63,7 @@ def sentence(
     moved = f"; {nuisance.effect}" if nuisance.alarm else ""
     start = f"since about part {since:,}"
     if verdict == ABSORBED:
-        rest = "ordinary parts score as before" + ", as far as can be told yet" * doubtful
+        rest = FELL if bulk.alarm else "ordinary parts score as before" + ", as far as can be told yet" * doubtful
         return f"Acquisition drift {start}, absorbed by the filter: {nuisance.effect}; {rest}."
     if verdict == UNABSORBED:
         return f"Drift {start} that the filter does not absorb: {bulk.effect}{moved}; {tail.effect}."
@@ -69,4 +71,10 @@ def sentence(
         return f"More defects {start}: {tail.effect}, while ordinary parts score as before."
     if verdict == ABSORBED_AND_DEFECTS:
         return f"Acquisition drift, absorbed by the filter, and more defects {start}: {nuisance.effect}; {tail.effect}."
-    return f"More flagged parts {start}, defects or not: {tail.effect}, but ordinary parts may have moved too{moved}."
+    if bulk.effect == CROWDED:
+        return (
+            f"More than half of the parts are flagged {start}, by a change of the line or for many defects; look at "
+            f"some of them: {tail.effect}{moved}."
+        )
+    ordinary = "ordinary parts score lower than at the fit" if bulk.alarm else "ordinary parts may have moved too"
+    return f"More flagged parts {start}, defects or not: {tail.effect}, but {ordinary}{moved}."

@@ -6,14 +6,16 @@ from nfad.drift import state
 
 
 def test_every_combination_has_a_verdict():
-    found = {flags: state.verdict(*flags) for flags in product((False, True), repeat=4)}
+    found = {flags: state.verdict(*flags) for flags in product((False, True), repeat=5)}
     assert set(found.values()) == set(state.VERDICTS)
-    assert found[False, False, False, False] == state.STEADY
-    for (nuisance, tail, bulk, doubtful), verdict in found.items():
+    assert found[(False,) * 5] == state.STEADY
+    for (nuisance, tail, bulk, doubtful, lower), verdict in found.items():
+        fell = nuisance and lower
         assert (verdict == state.STEADY) == (not (nuisance or tail or bulk))
-        assert (verdict == state.UNABSORBED) == bulk
+        assert (verdict == state.UNABSORBED) == (bulk and not fell)
         assert ("more defects" in verdict) == (tail and not bulk and not doubtful)
-        assert ("absorbed by" in verdict) == (nuisance and not bulk and not (tail and doubtful))
+        absorbed = nuisance and (fell or not bulk) and not (tail and (bulk or doubtful))
+        assert ("absorbed by" in verdict) == absorbed
 
 
 def test_a_block_is_by_name():

@@ -1,10 +1,11 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nfad.drift import DriftMonitor, words
-from nfad.drift.state import STEADY, UNABSORBED, VERDICTS, Answer
+from nfad.drift.state import ABSORBED, STEADY, UNABSORBED, UNSETTLED, VERDICTS, Answer
 from nfad.evaluation.intervals import rate_interval
 
 
@@ -56,6 +57,26 @@ def test_a_sentence_for_every_verdict(verdict):
         assert ("<bulk>" in found) == (verdict == "drift the filter does not absorb")
 
 
+def test_a_bulk_that_fell_is_told_calmly_and_with_its_price():
+    nuisance, fell, quiet = (Answer(*given, ("score",), "<effect>") for given in (
+        ("nuisance", True, 2.0, 90), ("bulk", True, 2.0, 96), ("tail", False, 0.1, None)
+    ))  # fmt: skip
+    found = words.sentence(ABSORBED, 90, 180, nuisance, fell, quiet, doubtful=True)
+    assert "score lower than at the fit and no more are flagged" in found and "a weak defect may" in found
+    assert "as before" not in found
+    stands = words.sentence(ABSORBED, 90, 180, nuisance, replace(fell, alarm=False), quiet, doubtful=False)
+    assert "score as before" in stands and "lower" not in stands
+
+
+def test_where_most_parts_are_flagged_nothing_is_said_of_ordinary_ones():
+    answers = [Answer(name, True, 2.0, 9, ("score",), f"<{name}>") for name in ("nuisance", "bulk", "tail")]
+    crowd = Answer("bulk", False, None, None, (), words.CROWDED)
+    found = words.sentence(UNSETTLED, 9, 90, answers[0], crowd, answers[2], doubtful=True)
+    assert found.startswith("More than half of the parts are flagged since about part 9") and "look at some" in found
+    assert "<tail>" in found and "ordinary" not in found
+    assert "half" not in words.sentence(UNSETTLED, 9, 90, *answers, doubtful=True)
+
+
 def test_no_two_sentences_contradict_each_other(line):
     """An effect beyond its interval comes with an alarm, or with words that say why there is none."""
     kinds = [{}, {"unabsorbed": 4.0}, {"defects": 0.5}, {"light": 3.0}]
@@ -67,9 +88,12 @@ def test_no_two_sentences_contradict_each_other(line):
             state = watching.state()
             answers = (state.nuisance, state.bulk, state.tail)
             assert state.alarm == any(answer.alarm for answer in answers)
-            assert (state.verdict == UNABSORBED) == state.bulk.alarm
+            assert (state.verdict == UNABSORBED) == state.bulk.alarm  # none of these changes lowers a score
             for answer in answers:
-                assert answer.level >= 1 if answer.alarm else answer.level < 1
+                if answer.level is None:
+                    assert answer is state.bulk and not answer.alarm and state.verdict == UNSETTLED
+                else:
+                    assert answer.level >= 1 if answer.alarm else answer.level < 1
                 assert not (answer.alarm and "not yet" in answer.effect)
             if found := re.search(r"interval ([\d.]+)% to .* ([\d.]+)% stated", state.tail.effect):
                 low, stated = map(float, found.groups())

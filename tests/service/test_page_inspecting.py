@@ -101,13 +101,59 @@ def test_a_refusal_is_one_sentence_and_stays_until_it_is_read(opened, client):
     page.set_input_files("#files", [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no picture"}])
     sentence = client.post("/v1/inspect", files=image(b"no picture", "notes.txt")).json()["error"]
     alert(page, f"notes.txt: {sentence[0].upper()}{sentence[1:]}")
-    assert page.locator("[role=alert]").get_by_text(sentence[5:]).count() == 1
-    assert sentence in page.locator("#jobs .tile.failed").inner_text()
-    assert page.locator("#jobs").get_by_role("button", name="Try again").is_visible()
+    assert page.get_by_text(sentence[5:]).count() == 1
+    assert page.get_by_role("button", name="Try again").count() == 0  # it will never be an image
     page.get_by_role("button", name="Dismiss").click()
     assert page.locator("#refusals .note").count() == 0
+    page.locator("#jobs").get_by_role("button", name="Why?").click()
+    alert(page, sentence[5:])
     page.goto("/#/history/0000000000000000000000")
     alert(page, "There is no inspection of that id.")
+
+
+def test_a_refused_photo_takes_no_more_room_than_a_judged_one(opened):
+    page = opened()
+    judged(page, file("room.png"))
+    before = page.locator("#jobs").bounding_box()["height"]
+    page.set_input_files("#files", [file("notes.txt") | {"buffer": b"no picture"}])
+    page.locator("#jobs .tile.failed button").wait_for()
+    assert page.locator("#jobs").bounding_box()["height"] <= before + 16  # a button is higher than a badge
+
+
+def test_a_photo_that_met_no_answer_may_be_sent_again(opened):
+    page = opened()
+    page.locator("#inspect-title").wait_for()
+    page.context.set_offline(True)
+    page.set_input_files("#files", [file("later.png")])
+    again = page.locator("#jobs").get_by_role("button", name="Try again")
+    again.wait_for()
+    page.context.set_offline(False)
+    again.click()
+    page.locator("#jobs .tile .badge:is(.normal, .anomalous)").wait_for()
+
+
+def test_how_spread_out_a_deviation_is_comes_from_the_models_normals(opened, client, past):
+    """Of a normal part as well as of defects, each compared as it is."""
+    normals = client.get("/v1/drift").json()["normals"]
+    least, most = (normals[end]["participation"] for end in ("low", "high"))
+    said = set()
+    for inspection in past:
+        share = inspection["participation"]
+        words = (
+            "more concentrated than"
+            if share < least
+            else "more spread out than"
+            if share > most
+            else "as spread out as"
+        )
+        if words in said:
+            continue
+        said.add(words)
+        page = opened(f"history/{inspection['id']}")
+        page.locator(".spread", has_text=f"It is {words} on normal parts: over {100 * share:.0f}%").wait_for()
+        assert "the rest: texture, noise, defects" in page.locator(".key").inner_text()
+        page.close()
+    assert len(said) > 1
 
 
 class Held:

@@ -2,7 +2,9 @@
 
 import io
 import re
+import shutil
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +166,36 @@ def test_it_fits_every_screen_in_light_and_dark(opened, past, width, height, sch
         page.goto(f"/#/{view}")
         page.locator(f"#{view}").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_a_phones_header_is_a_row_and_the_views(opened, model, tmp_path, width):
+    other = tmp_path / "another-long-name.nfad"
+    shutil.copy(model, other)
+    with serving([model, other], tmp_path / "data", token="correct-horse-battery") as two:
+        page = opened(at=two, viewport={"width": width, "height": 700})
+        page.get_by_label("Token").fill("correct-horse-battery")
+        page.keyboard.press("Enter")
+        page.locator("#model").wait_for()
+        boxes = [
+            page.locator(each).bounding_box() for each in (".brand", "#model", "#alarm", "#help-button", "#logout")
+        ]
+        middles = [box["y"] + box["height"] / 2 for box in boxes]
+        assert max(middles) - min(middles) < 2 and boxes[0]["y"] > 8
+        for left, right in pairwise(boxes):
+            assert left["x"] + left["width"] <= right["x"]
+        assert boxes[-1]["x"] + boxes[-1]["width"] <= width
+        page.close()
+
+
+def test_what_is_said_on_a_tile_stays_within_it(opened, client, past):
+    for each, verdict in zip(past, ("unsure", "good", "bad")):
+        client.put(f"/v1/inspections/{each['id']}/review", json={"verdict": verdict}).raise_for_status()
+    page = opened("history?review=any", viewport={"width": 360, "height": 700})
+    page.locator("#grid .badge.unsure").first.wait_for()
+    room = "badge => badge.closest('.tile').getBoundingClientRect().right - badge.getBoundingClientRect().right"
+    assert min(badge.evaluate(room) for badge in page.locator("#grid .badge").all()) >= 8
+    assert re.search(r"\d:\d\d:\d\d", page.locator("#grid time").first.inner_text())
 
 
 def test_the_page_has_the_reports_colours():

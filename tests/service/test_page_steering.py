@@ -1,7 +1,13 @@
 """The threshold, the drift and the reviews on the page."""
 
+from dataclasses import replace
+
+import numpy as np
 from service.browsing import VIEWS, alert
-from service.serving import png, serving
+from service.serving import image, png, serving
+
+from nfad.drift.state import ABSORBED
+from nfad.service.record import new_id
 
 
 def test_a_rate_is_tried_before_it_is_applied(opened, client, past):
@@ -39,6 +45,8 @@ def test_the_parts_that_would_change_sides_are_shown_and_lead_back(opened, model
         addresses = [each.get_attribute("href") for each in tiles.all()]
         assert addresses == [f"#/history/{each['id']}" for each in told["accepted"]]
         assert f"{told['accepted'][0]['score']:.2f} ≤ {told['threshold']:.2f}" in tiles.first.inner_text()
+        assert all(tile.locator(".line").first.inner_text().startswith("Anomalous →") for tile in tiles.all())
+        assert tiles.locator(".badge.normal").count() == 12 and tiles.locator(".badge.anomalous").count() == 0
         page.locator("#said", has_text="would be rejected").wait_for(state="attached")
         tiles.last.focus()
         page.keyboard.press("Enter")
@@ -103,5 +111,30 @@ def test_the_drift_view_never_says_otherwise_than_the_alarm(opened, model, tmp_p
         assert page.locator("#alarm").inner_text() == "Drift"
         for card, question in zip(page.locator(".questions .card").all(), told["questions"].values(), strict=True):
             assert card.get_by_text("Yes", exact=True).count() == question["alarm"]
-            assert ("enough for an alarm" in card.locator(".figures").inner_text()) == question["alarm"]
+            assert card.get_by_text("Cannot be told", exact=True).count() == (question["level"] is None)
+            assert card.get_by_text("enough for an alarm", exact=True).count() == question["alarm"]
+        assert told["questions"]["bulk"]["level"] is None  # all are flagged
+        page.close()
+
+
+def test_drift_that_is_absorbed_is_told_calmly(opened, model, tmp_path):
+    with serving([model], tmp_path) as line:
+        one = line.service.store.get(line.post("/v1/inspect", files=image(png(1))).json()["id"])
+        normals = line.service.models["part"].judge.normals
+        random = np.random.default_rng(0)
+
+        def part(times):
+            at = random.integers(len(normals["score"]))
+            numbers = {name: float(values[at]) for name, values in normals.items()}
+            families = {name[9:]: times * share for name, share in numbers.items() if name.startswith("nuisance:")}
+            same = {name: numbers[name] for name in ("score", "control_score", "participation", "nuisance_fraction")}
+            return replace(one, id=new_id(), nuisance_by_family=families, **same)
+
+        line.service.store.add([part(1) for _ in range(200)] + [part(4) for _ in range(60)])
+        line.put("/v1/models/part/rate", json={"rate": 0.2}).raise_for_status()  # drift is told anew, from the store
+        assert line.get("/v1/drift").json()["state"] == ABSORBED
+        page = opened("drift", at=line)
+        page.locator("#drift-body .verdict.calm").wait_for()
+        assert page.locator("#alarm.calm").inner_text() == "Drift"
+        assert page.locator("#drift-body .anomalous").count() == 0
         page.close()

@@ -50,7 +50,7 @@ export function detail(station, inspection, { told = () => {}, level = "h2" } = 
         verdict(inspection),
         scores(inspection, under),
         opinion.node,
-        deviation(inspection, under),
+        deviation(station, inspection, under),
         downloads(inspection),
       ),
     ),
@@ -110,11 +110,16 @@ function odds(p) {
   return "No normal part is expected to score this high.";
 }
 
-function deviation({ nuisance, gate }, heading) {
+function deviation(station, { model, nuisance, participation }, heading) {
   const families = Object.entries(nuisance.by_family);
   const known = families.length ? families : [["acquisition", nuisance.fraction]];
   const shares = known.map(([family, share]) => [familyTint(family), share ?? 0, familyWords(family)]);
-  shares.push(["rest", Math.max(0, 1 - (nuisance.fraction ?? 0)), "not acquisition-like"]);
+  shares.push(["rest", Math.max(0, 1 - (nuisance.fraction ?? 0)), "the rest: texture, noise, defects"]);
+  const spread = el("p", { class: "soft spread" });
+  station.doing(async () => {
+    const normals = participation !== null && (await normalsOf(station, model));
+    if (normals) spread.textContent = spreadWords(participation, normals);
+  });
   return el(
     "section",
     { "aria-label": "What the deviation looks like" },
@@ -129,15 +134,26 @@ function deviation({ nuisance, gate }, heading) {
       { class: "key" },
       shares.map(([tint, share, words]) => el("li", {}, el("i", { class: tint }), `${percent(share)} ${words}`)),
     ),
-    gate !== null && el("p", { class: "soft" }, spread(gate)),
+    spread,
   );
 }
 
-// The gate compares how spread out the deviation is with a normal part's.
-const spread = gate =>
-  gate > 0.995
-    ? "It is as spread out over the photo as on normal parts."
-    : `It is more concentrated than on normal parts (gate ${number(gate)}).`;
+const normals = new Map(); // by the model file: what four fifths of its held-out normals have
+
+async function normalsOf(station, name) {
+  const file = station.models.find(each => each.name === name)?.sha256;
+  if (!file) return null; // it is no longer served, so nothing is known of its normals
+  if (!normals.has(file)) normals.set(file, (await api.drift(name)).normals);
+  return normals.get(file);
+}
+
+function spreadWords(share, { low, high }) {
+  const [least, most] = [low.participation, high.participation];
+  if (!Number.isFinite(least) || !Number.isFinite(most)) return "";
+  const how = share < least ? "more concentrated than" : share > most ? "more spread out than" : "as spread out as";
+  const usual = `${percent(least)} to ${percent(most)} on most of them`;
+  return `It is ${how} on normal parts: over ${percent(share)} of the photo, ${usual}.`;
+}
 
 function review(station, inspection, told, heading) {
   let said = inspection.review;
@@ -195,8 +211,8 @@ function review(station, inspection, told, heading) {
 const downloads = ({ images }) =>
   images && el("p", {}, el("a", { href: images.original, download: "" }, "Download the original"));
 
-// A small picture of an inspection for lists.
-export function tile(inspection) {
+// A small picture of an inspection for lists; `then` is another verdict that it would have.
+export function tile(inspection, then = null) {
   return [
     el(
       "span",
@@ -212,7 +228,8 @@ export function tile(inspection) {
       el(
         "span",
         { class: "line" },
-        badge(inspection.verdict),
+        then && el("span", { class: "soft" }, `${word(inspection.verdict)} →`),
+        badge(then ?? inspection.verdict),
         el("span", { class: "soft" }, compared(inspection.score, inspection.threshold)),
       ),
       el(

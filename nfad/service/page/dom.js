@@ -65,11 +65,14 @@ export const compared = (score, threshold) =>
     ? `${number(score)} ${score > threshold ? ">" : "≤"} ${number(threshold)}`
     : "not measured";
 
+// The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.
+export const absorbed = drift => drift === "acquisition drift, absorbed by the filter";
+
 const sameDay = (a, b) => a.toDateString() === b.toDateString();
 
 export function moment(time) {
   const then = new Date(time);
-  const clock = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const clock = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   if (sameDay(then, new Date())) return `today ${clock}`;
   return `${then.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" })} ${clock}`;
 }

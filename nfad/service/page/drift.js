@@ -1,7 +1,7 @@
 // Whether the line still looks like the fit: the verdict, what it rests on, and charts.
 
 import * as api from "./api.js";
-import { byId, el, familyTint, familyWords, icon, moment, percent, styled } from "./dom.js";
+import { absorbed, byId, el, familyTint, familyWords, icon, moment, percent, styled } from "./dom.js";
 import { chart } from "./chart.js";
 
 const QUESTIONS = {
@@ -9,6 +9,7 @@ const QUESTIONS = {
   bulk: "Do ordinary parts score differently?",
   tail: "Are more parts flagged?",
 };
+const ANSWERS = { normal: "No alarm", anomalous: "Yes", turned: "Yes", unsure: "Cannot be told" };
 const FAMILY = "nuisance:";
 const capital = words => words.charAt(0).toUpperCase() + words.slice(1);
 
@@ -33,12 +34,13 @@ export function driftView(station) {
 }
 
 function body(told, model) {
-  const state = told.alarm ? "anomalous" : "normal";
+  const calm = absorbed(told.state);
+  const state = calm ? "turned" : told.alarm ? "anomalous" : "normal";
   const since = told.since_time && el("p", { class: "soft" }, `Part ${told.since.toLocaleString("en")} was inspected ${moment(told.since_time)}.`);
   return [
     el(
       "div",
-      { class: `verdict ${state}` },
+      { class: calm ? "verdict calm" : `verdict ${state}` },
       el("p", { class: "word" }, icon(state), capital(told.state)),
       el("p", {}, told.sentence),
       since,
@@ -52,26 +54,27 @@ function body(told, model) {
     el(
       "ul",
       { class: "questions" },
-      Object.entries(QUESTIONS).map(([name, words]) => question(words, told.questions[name])),
+      Object.entries(QUESTIONS).map(([name, words]) => question(words, told.questions[name], calm)),
     ),
     ...charts(told, model),
   ];
 }
 
-function question(words, { alarm, level, effect }) {
-  const share = Math.min(1, level ?? 0);
+function question(words, { alarm, level, effect }, calm) {
+  const kind = alarm ? (calm ? "turned" : "anomalous") : level === null ? "unsure" : "normal";
+  const share = Math.min(1, level);
   return el(
     "li",
     { class: "card" },
     el("h2", {}, words),
-    el("p", { class: alarm ? "yes" : "no" }, icon(alarm ? "anomalous" : "normal"), alarm ? "Yes" : "No alarm"),
-    el(
+    el("p", { class: `answered ${kind}` }, icon(kind), ANSWERS[kind]),
+    level !== null && el(
       "div",
       { class: "score evidence" },
       el("span", {}, "Evidence"),
       el(
         "span",
-        { class: alarm ? "track over" : "track", "aria-hidden": "true" },
+        { class: alarm && !calm ? "track over" : "track", "aria-hidden": "true" },
         styled(el("i"), { width: `${100 * share}%` }),
       ),
       el("span", { class: "figures" }, alarm ? "enough for an alarm" : evidence(level)),

@@ -8,6 +8,9 @@ import { detail, tile } from "./detail.js";
 const AT_ONCE = 3; // so that the service finds several to judge together
 const LISTED = 60;
 const PATIENCE = 20; // refusals for a full queue before a photo is given up
+const PASSING = [0, 401, 408, 429]; // no answer, no longer logged in, too slow, no room; and whatever the service broke
+
+const mayDoBetter = ({ status }) => PASSING.includes(status) || status >= 500;
 
 const pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
 
@@ -58,7 +61,7 @@ export function inspectView(station) {
       station.say(`${job.name}: ${job.inspection.sentence}`);
     } catch (refusal) {
       job.state = "failed";
-      job.sentence = refusal.message;
+      job.refusal = refusal;
       station.fail(refusal, job.name);
     }
     render(job);
@@ -83,12 +86,19 @@ export function inspectView(station) {
     }
   }
 
-  function render(job) {
+  // The same photo once more where that may help; otherwise why not, for whoever has dismissed the refusal.
+  function remedy(job) {
     const again = () => {
       job.state = "waiting";
       job.sentence = "";
       work();
     };
+    return mayDoBetter(job.refusal)
+      ? el("button", { type: "button", onclick: again }, "Try again")
+      : el("button", { type: "button", onclick: () => station.fail(job.refusal, job.name) }, "Why?");
+  }
+
+  function render(job) {
     if (job.state === "done") {
       job.node.replaceChildren(
         el(
@@ -110,14 +120,13 @@ export function inspectView(station) {
       el(
         "div",
         { class: failed ? "tile failed" : "tile" },
-        el("span", { class: "thumb" }, icon("pending")),
+        el("span", { class: "thumb" }, icon(failed ? "unsure" : "pending")),
         el(
           "span",
           { class: "told" },
           el("bdi", { class: "name" }, job.name),
           failed ? badge("unsure", "Not judged") : el("span", { class: "soft" }, job.sentence || "being judged …"),
-          failed && el("span", { class: "why" }, job.sentence),
-          failed && el("button", { type: "button", onclick: again }, "Try again"),
+          failed && remedy(job),
         ),
       ),
     );

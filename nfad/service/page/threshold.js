@@ -104,14 +104,14 @@ function effect(told, inUse) {
       strip("As judged", as_judged, inspections),
       strip("At this rate", at_rate, inspections),
     ),
-    parts("would be rejected", newly_rejected, told.rejected, told.threshold),
-    parts("would be accepted", newly_accepted, told.accepted, told.threshold),
+    parts("would be rejected", "anomalous", newly_rejected, told.rejected, told.threshold),
+    parts("would be accepted", "normal", newly_accepted, told.accepted, told.threshold),
     ...wrong(told),
   ];
 }
 
 // Which parts they are, the nearest to the line first.
-function parts(words, count, inspections, threshold) {
+function parts(words, then, count, inspections, threshold) {
   if (!count) return null;
   const shown = inspections.length < count ? `, the ${inspections.length} nearest to the threshold` : "";
   const id = `parts-${words.split(" ").at(-1)}`;
@@ -123,7 +123,7 @@ function parts(words, count, inspections, threshold) {
       "ul",
       { class: "few" },
       inspections.map(each =>
-        el("li", {}, el("a", { class: `tile ${each.verdict}`, href: `#/history/${each.id}` }, tile({ ...each, threshold }))),
+        el("li", {}, el("a", { class: "tile", href: `#/history/${each.id}` }, tile({ ...each, threshold }, then))),
       ),
     ),
   );
