@@ -23,6 +23,7 @@ CUT = 0.2  # the highest-scoring share of normals, where defects are: left out w
 RECENT = 1000  # parts whose numbers are kept: for effects, and to be taken out of the history after an alarm
 BLOCK, BLOCKS = 50, 400
 DOUBTFUL, MOVED = 2.0, 4.0  # standard errors by which a bulk is off that is no longer said to stand, or to have moved
+CROWD = (0.5, 0.9)  # flagged shares that may be defects or a change; no line makes nine defects in ten parts
 PLAIN = 3.0  # standard errors that a person sees without an alarm, and is told are not yet enough for one
 FEW = 5  # ordinary parts without which nothing is said of their median
 SPARED = 0.1  # share of the rate, for either line, that too few normals have drawn it too low
@@ -154,7 +155,7 @@ class DriftMonitor:
         nuisance = self._nuisance()
         tail = self._answer("tail", (self._tail, self._flags), ("score",))
         bulk, doubtful, lower = self._ordinary(nuisance, tail)
-        if self._crowded(bulk, tail):
+        if not nuisance.alarm and self._crowded(bulk, tail):
             since = min(answer.since for answer in (bulk, tail) if answer.since)
             tail = replace(tail, alarm=True, level=max(tail.level, 1.0), since=since, moved=("score",))
             bulk, doubtful = Answer("bulk", False, None, None, (), words.CROWDED), True
@@ -194,9 +195,12 @@ class DriftMonitor:
         return replace(answer, effect=effect + words.not_yet(plain and not answer.alarm))
 
     def _crowded(self, bulk: Answer, tail: Answer) -> bool:
-        """Whether most parts since an alarm are flagged: defects or not, ordinary parts are no longer the bulk."""
+        """Whether most, but not nearly all, parts since an alarm are flagged: the bulk is then no longer ordinary."""
         changes = [answer.since for answer in (bulk, tail) if answer.since]
-        return bool(changes) and bool((self._last(self._parts + 1 - min(changes))[:, 0] > self._threshold).mean() > 0.5)
+        if not changes:
+            return False
+        low, high = CROWD
+        return bool(low < (self._last(self._parts + 1 - min(changes))[:, 0] > self._threshold).mean() < high)
 
     def _ordinary(self, nuisance: Answer, tail: Answer) -> tuple[Answer, bool, bool]:
         """The bulk's answer; whether it is in doubt, given another's alarm; whether it fell under more nuisance."""
