@@ -199,8 +199,10 @@ class DriftMonitor:
         changes = [answer.since for answer in (bulk, tail) if answer.since]
         if not changes:
             return False
+        since = self._last(self._parts + 1 - min(changes))
+        latter = since[len(since) // 2 :, 0]  # a change is easily dated too early
         low, high = CROWD
-        return bool(low < (self._last(self._parts + 1 - min(changes))[:, 0] > self._threshold).mean() < high)
+        return bool(low < (latter > self._threshold).mean() < high)
 
     def _ordinary(self, nuisance: Answer, tail: Answer) -> tuple[Answer, bool, bool]:
         """The bulk's answer; whether it is in doubt, given another's alarm; whether it fell under more nuisance."""
