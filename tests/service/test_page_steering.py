@@ -113,7 +113,7 @@ def test_the_drift_view_never_says_otherwise_than_the_alarm(opened, model, tmp_p
             assert card.get_by_text("Yes", exact=True).count() == question["alarm"]
             assert card.get_by_text("Cannot be told", exact=True).count() == (question["level"] is None)
             assert card.get_by_text("enough for an alarm", exact=True).count() == question["alarm"]
-        assert told["questions"]["bulk"]["level"] is None  # all are flagged
+        assert told["questions"]["bulk"]["alarm"]  # all are flagged
         page.close()
 
 
