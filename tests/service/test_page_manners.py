@@ -85,6 +85,7 @@ def test_a_token_is_asked_for(opened, model, tmp_path):
         alert(page, "That is not the token of this service")
         page.get_by_label("Token").fill("correct-horse-battery")
         page.keyboard.press("Enter")
+        page.locator("#inspect-title").wait_for()
         judged(page, file("mine.png"))
         page.get_by_role("button", name="Log out").click()
         page.locator("#login").wait_for()
