@@ -193,7 +193,8 @@ def main() -> None:
     text = "\n".join([*lines, "", told, ""])
     print(text)
     if given.write:
-        command = f"python benchmarks/service.py IMAGES MODEL … --images {given.images} --threads {given.threads}"
+        command = f"python benchmarks/service.py IMAGES MODEL … --images {given.images}"
+        command += f" --rounds {given.rounds} --threads {given.threads}"
         before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# The service beside the bare detector\n"
         RESULTS.write_text(f"{before}\n`{command} --write`\n\n{text}", encoding="utf-8")
 
