@@ -178,7 +178,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     given = parser.parse_args()
     lines = [
-        f"Verdicts of `DriftMonitor` at its defaults on other lines than those its bets were chosen on, {given.runs} runs each; made by",
+        "Verdicts of `DriftMonitor` at its defaults on other lines than those its bets were chosen on, "
+        f"{given.runs} runs each; made by",
         f"`benchmarks/drift_unseen.py DATA --runs {given.runs}`. `truth` is what was simulated.",
     ]
     for normals, before in ((50, 500), (20, 0)):
