@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from nfad.vision.pixels import find_images, photo_of
 
 COLUMNS = (
     "image", "verdict", "score", "threshold", "p_value", "control_verdict", "control_score", "control_threshold",
-    "nuisance_fraction", "gate", "participation", "explanation",
+    "excess_filtered", "nuisance_fraction", "gate", "participation", "explanation",
 )  # fmt: skip
-SHARES = ("nuisance_fraction", "gate", "participation")  # a digit fewer says enough of them
+SHARES = ("excess_filtered", "nuisance_fraction", "gate", "participation")  # a digit fewer says enough of them
 
 
 @dataclass
@@ -40,8 +41,11 @@ def as_row(prediction: Prediction) -> dict[str, Any]:
     return {name: _rounded(name, facts[name]) for name in COLUMNS}
 
 
-def _rounded(name: str, value: str | float) -> str | float:
-    return round(value, 4 if name in SHARES else 5) if isinstance(value, float) else value
+def _rounded(name: str, value: str | float) -> str | float | None:
+    """What is not a number is left out: JSON has no word for it."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 4 if name in SHARES else 5) if math.isfinite(value) else None
 
 
 def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:

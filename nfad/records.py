@@ -91,7 +91,7 @@ class Prediction:
         return self.control_score > self.control_threshold
 
     def facts(self) -> dict[str, Any]:
-        """All but maps and excess, by the names that every record of an image gives them; `explain` says it."""
+        """All but the maps, by the names that every record of an image gives them."""
         return {
             "verdict": ANOMALOUS if self.is_anomalous else NORMAL,
             "score": self.score,
@@ -100,6 +100,7 @@ class Prediction:
             "control_verdict": ANOMALOUS if self.control_is_anomalous else NORMAL,
             "control_score": self.control_score,
             "control_threshold": self.control_threshold,
+            "excess_filtered": self.excess_filtered,
             "nuisance_fraction": self.nuisance_fraction,
             "nuisance_by_family": dict(self.nuisance_by_family),
             "gate": self.gate,

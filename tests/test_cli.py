@@ -109,6 +109,8 @@ def test_predict_prints_json_lines_at_another_rate(model, folder):
     done = nfad("predict", model, folder / "00.png", folder / "01.png", "--json", "--false-alarm-rate", "0.5")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 2 and rows[0]["threshold"] == rows[1]["threshold"]
+    assert all(row["excess_filtered"] is None or 0 <= row["excess_filtered"] <= 1 for row in rows)
+    assert "NaN" not in done.stdout  # which is not JSON
 
 
 def words(table):

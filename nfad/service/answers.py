@@ -28,10 +28,11 @@ class Control(BaseModel):
 
 
 class Nuisance(BaseModel):
-    """The share of the deviation that a change of the acquisition explains."""
+    """How much a change of the acquisition explains: of the deviation, and of a score that is above normal parts'."""
 
     fraction: Number
-    by_family: dict[str, Number] = Field(examples=[{"photometric": 0.7, "background": 0.06, "sensor": 0.05}])
+    excess_filtered: Number = Field(description="share of the control score's excess over normal parts' filtered out")
+    by_family: dict[str, Number] = Field(examples=[{"photometric": 0.2, "background": 0.06, "sensor": 0.05}])
 
 
 class View(BaseModel):
@@ -105,7 +106,11 @@ class Inspected(BaseModel):
         return cls(
             **{name: getattr(kept, name) for name in same},
             control=Control(verdict=kept.control_verdict, score=kept.control_score, threshold=kept.control_threshold),
-            nuisance=Nuisance(fraction=kept.nuisance_fraction, by_family=dict(kept.nuisance_by_family)),
+            nuisance=Nuisance(
+                fraction=kept.nuisance_fraction,
+                excess_filtered=kept.excess_filtered,
+                by_family=dict(kept.nuisance_by_family),
+            ),
             view=View(**kept.view),
             review=kept.review_verdict
             and Review(verdict=kept.review_verdict, note=kept.review_note or "", time=kept.review_time or ""),

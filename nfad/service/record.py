@@ -38,6 +38,7 @@ class Inspection:
     gate: float
     participation: float
     nuisance_fraction: float
+    excess_filtered: float
     sentence: str
     milliseconds: float
     width: int

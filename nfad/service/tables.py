@@ -25,6 +25,7 @@ INSPECTIONS = Table(
     Column("gate", Double),
     Column("participation", Double),
     Column("nuisance_fraction", Double),
+    Column("excess_filtered", Double),
     Column("sentence", Text, nullable=False),
     Column("milliseconds", Double, nullable=False),
     Column("width", Integer, nullable=False),

@@ -43,6 +43,7 @@ class Judgement:
     control_verdict: str | None = None
     control_score: float | None = None
     control_threshold: float | None = None
+    excess_filtered: float | None = None
     nuisance_fraction: float | None = None
     nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
     gate: float | None = None

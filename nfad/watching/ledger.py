@@ -40,6 +40,9 @@ class Ledger:
             self._sql.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._sql.executescript(SCHEMA)
             with self._writing():
+                known = {row[1] for row in self._sql.execute("PRAGMA table_info(judged)")}
+                for name in (each for each in COLUMNS if each not in known):  # of an earlier version
+                    self._sql.execute(f"ALTER TABLE judged ADD COLUMN {name}")
                 self._sql.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (FORMAT,))
                 self._sql.execute("INSERT OR IGNORE INTO facts VALUES ('ledger', ?)", (secrets.token_hex(6),))
         if self._fact("format") != FORMAT:

@@ -11,6 +11,7 @@ from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.pictures import full_at
+from nfad.writing import finite
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,7 @@ def test_an_inspection_says_what_the_detector_says(client, detector, defect):
     assert answer["sentence"] == wanted.explain() and answer["false_alarm_rate"] == detector.false_alarm_rate
     assert abs(answer["control"]["score"] - wanted.control_score) <= tolerance
     assert answer["nuisance"]["by_family"].keys() == wanted.nuisance_by_family.keys()
+    assert answer["nuisance"]["excess_filtered"] == pytest.approx(finite(wanted.excess_filtered), abs=float(tolerance))
     assert (answer["width"], answer["height"], answer["scale"]) == (80, 80, full_at(detector.threshold))
     assert answer == client.get(f"/v1/inspections/{answer['id']}").json()
     pictures = answer["images"]

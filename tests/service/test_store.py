@@ -2,10 +2,13 @@ import dataclasses
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config as AlembicConfig
 from alembic.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,8 +36,8 @@ def inspection(number=0, **changes):
         id=id, time=iso(time_of(id)), model="part", model_sha256="aa", file_name=f"{number}.png", sha256="",
         suffix=".png", verdict="normal", score=1.0, threshold=2.0, false_alarm_rate=0.01, p_value=0.5,
         control_verdict="normal", control_score=1.0, control_threshold=2.0, gate=1.0, participation=0.5,
-        nuisance_fraction=0.1, sentence="Normal.", milliseconds=1.0, width=64, height=64, scale=9.0,
-        nuisance_by_family={"photometric": 0.1}, view={"left": 0.0, "top": 0.0, "width": 1.0, "height": 1.0},
+        nuisance_fraction=0.1, excess_filtered=0.2, sentence="Normal.", milliseconds=1.0, width=64, height=64,
+        scale=9.0, nuisance_by_family={"photometric": 0.1}, view={"left": 0.0, "top": 0.0, "width": 1.0, "height": 1.0},
     )  # fmt: skip
     return dataclasses.replace(plain, **changes)
 
@@ -45,6 +48,23 @@ def test_the_tables_are_what_the_migrations_make(store):
         found = compare_metadata(MigrationContext.configure(connection, {"compare_type": True}), METADATA)
     engine.dispose()
     assert found == []
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date(store):
+    store.add([inspection(1)])
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(files("nfad.service") / "migrations"))
+    engine = sa.create_engine(store.url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        assert "excess_filtered" not in {each["name"] for each in sa.inspect(connection).get_columns("inspections")}
+    engine.dispose()
+    again = Store(store.url)
+    again.add([inspection(2)])
+    assert [each.excess_filtered for each in again.find(Filters(), 9)] == [0.2, None]
+    assert again.get(inspection(1).id) == inspection(1, excess_filtered=None)
+    again.close()
 
 
 def test_what_was_added_is_there_for_the_next_process(store):

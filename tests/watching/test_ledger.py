@@ -1,3 +1,4 @@
+import dataclasses
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +23,15 @@ def test_parts_are_numbered_in_order_and_there_after_a_reopening(ledger, row):
     again = Ledger(ledger.file)
     assert again.after(2) == added[2:] and again.after(1, 2) == added[1:3] and again.last() == 5
     assert again.name == ledger.name
+    again.close()
+
+
+def test_a_ledger_of_an_earlier_version_gets_the_columns_it_lacks(ledger, row):
+    first = ledger.append(row("a.png", excess_filtered=0.5))
+    ledger._sql.execute("ALTER TABLE judged DROP COLUMN excess_filtered")
+    again = Ledger(ledger.file)
+    second = again.append(row("b.png", excess_filtered=0.5))
+    assert again.after(0) == [dataclasses.replace(first, excess_filtered=None), second]
     again.close()
 
 
