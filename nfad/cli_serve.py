@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from nfad.cli_options import Weights
 from nfad.errors import NfadError
+from nfad.machine import uninterrupted
 from nfad.terminal import err
 
 NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "python_multipart", "prometheus_client")
@@ -73,6 +74,7 @@ def serve(
         upload_limit=upload_limit * MEGABYTE,
         least_free=least_free * MEGABYTE,
     )
+    uninterrupted()
     with _listener(host, port) as listener:  # an address that is taken is told of now, not after loading the models
         service = open_service(settings, models, lambda path: load_judge(path, weights, threads))
         open_at = _address(socket.gethostname() if host in ("0.0.0.0", "::") else host, port)  # what others can type

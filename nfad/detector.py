@@ -134,10 +134,16 @@ class Detector:
         return list(self.predict_stream(images))
 
     def predict_stream(
-        self, images: Iterable[ImageLike], skip: Skip | None = None, edit: Edit | None = None
+        self,
+        images: Iterable[ImageLike],
+        skip: Skip | None = None,
+        edit: Edit | None = None,
+        *,
+        ahead: bool = True,
     ) -> Iterator[Prediction]:
         """One Prediction after the other, in order, in memory that does not grow with their number.
 
+        `ahead` judges a batch at a time: faster, but a live source's verdicts come late. Without it each comes at once.
         `edit(view, index)` may change what the model sees of the index-th image, e.g. to test it under a corruption.
         """
         names: list[str] = []
@@ -154,7 +160,7 @@ class Detector:
             names.append("" if isinstance(image, np.ndarray) else str(image))
             views.append(edit(view, index) if edit else view)
             geometries.append(geometry)
-            if len(views) == self.config.batch:
+            if len(views) == (self.config.batch if ahead else 1):
                 yield from self._predictions(names, torch.stack(views), geometries)
                 names, views, geometries = [], [], []
         if views:

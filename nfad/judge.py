@@ -65,8 +65,8 @@ class Judge:
     def predict_stream(
         self, images: Iterable[ImageLike], skip: Callable[[object, str], None] | None = None
     ) -> Iterator[Prediction]:
-        """In order; `skip` is told of an image that cannot be judged right after it was taken."""
-        return self.engine.predict_stream(images, skip)
+        """In order, reading ahead; `skip` is told of an image that cannot be judged right after it was taken."""
+        return self.engine.predict_stream(images, skip, ahead=True)
 
 
 def judge_of(detector: Any, sha256: str = "") -> Judge:

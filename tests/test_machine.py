@@ -59,3 +59,17 @@ def test_the_probe_answers_and_what_follows_survives(tmp_path):
     from nfad.machine import PROBE
 
     assert subprocess.run([sys.executable, "-c", PROBE], env=environment, capture_output=True).returncode == 0
+
+
+def test_threads_started_after_it_wait_for_their_turn():
+    program = """
+import os, threading
+from nfad.machine import uninterrupted
+done, seen = uninterrupted(), []
+thread = threading.Thread(target=lambda: seen.append(os.sched_getscheduler(0)))
+thread.start(); thread.join()
+assert not done or seen == [os.SCHED_BATCH], seen
+print(done)
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == str(sys.platform.startswith("linux"))

@@ -201,4 +201,3 @@ def fingerprint(dataset: Dataset) -> str:
             digest.update(f"{sample.path.name}|{size}|{sample.kind}|{sample.domain}|{sample.mask is None}\n".encode())
         digest.update(b"--\n")
     return digest.hexdigest()[:24]
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,25 +64,39 @@ class Runtime:
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> Prediction | list[Prediction]:
         """A Prediction for one image (a path or an array), a list for several."""
         if isinstance(images, (str, Path, np.ndarray)):
-            return self._judge(images)
-        return list(self.predict_stream(images))
+            return self._begin(images)()
+        return list(self.predict_stream(images, ahead=True))
 
-    def predict_stream(self, images: Iterable[ImageLike], skip: Skip | None = None) -> Iterator[Prediction]:
+    def predict_stream(
+        self, images: Iterable[ImageLike], skip: Skip | None = None, *, ahead: bool = False
+    ) -> Iterator[Prediction]:
         """One Prediction after the other, each as soon as its image is there: a line waits for no batch to fill.
 
-        `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
+        `ahead` takes the next image while this one is judged: faster where it is there already, a verdict late where
+        it has yet to come. `skip(image, reason)` is told of unreadable images, which are then left out; without it they
+        raise.
         """
+        begun: deque[Callable[[], Prediction]] = deque()
         for image in images:
             try:
-                yield self._judge(image)
+                begun.append(self._begin(image))
             except NfadError as error:
                 if skip is None:
+                    yield from (finish() for finish in begun)
                     raise
                 skip(image, str(error))
+            if len(begun) > ahead:
+                yield begun.popleft()()
+        yield from (finish() for finish in begun)
 
-    def _judge(self, image: ImageLike) -> Prediction:
+    def _begin(self, image: ImageLike) -> Callable[[], Prediction]:
         pixels = self._fitting(load_part(image), image)
-        out = {name: value[0] for name, value in self.session(pixels[None]).items()}
+        promise = self.session(pixels[None])
+        source = "" if isinstance(image, np.ndarray) else str(image)
+        return lambda: self._prediction(promise(), pixels.shape[:2], source)
+
+    def _prediction(self, found: Mapping[str, np.ndarray], frame: tuple[int, ...], source: str) -> Prediction:
+        out = {name: value[0] for name, value in found.items()}
         score, control_score = float(out["score"]), float(out["control_score"])
         threshold, control_threshold = self.held_out.at(self.rate)
         config = self.facts["config"]
@@ -100,8 +115,8 @@ class Runtime:
             control_threshold=control_threshold,
             excess_filtered=self.held_out.excess_filtered(score, control_score),
             p_value=p_value(self.held_out.detection, score),
-            geometry=framing(*pixels.shape[:2], config["size"], config["resize"]).geometry,
-            source="" if isinstance(image, np.ndarray) else str(image),
+            geometry=framing(*frame, config["size"], config["resize"]).geometry,
+            source=source,
         )
 
     def _fitting(self, pixels: np.ndarray, image: ImageLike) -> np.ndarray:

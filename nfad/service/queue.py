@@ -1,16 +1,18 @@
-"""A bounded line of images before one model: whatever waits is judged as one batch, then kept as one transaction.
+"""A bounded line of images before one model: whoever waits is judged in one stream, and kept several at a time.
 
-Two threads, so that the model judges the next batch while the disk takes the last. There is no waiting for a batch to
-fill: an idle service judges an image at once, a busy one finds several and judges them together.
+Two threads, so that the model judges while the disk takes what was judged before. There is no waiting for a batch to
+fill: an idle service judges and keeps an image at once, a busy one finds several and takes them together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ from nfad.service.uploads import Upload
 from nfad.vision.pixels import load_part
 
 log = logging.getLogger("nfad.service")
+GATHER = 0.1  # seconds
 FAILED = "the image could not be judged for a reason that lies with the service; its log says more"
 
 
@@ -54,13 +57,13 @@ Keep = Callable[[Sequence[Judged]], Sequence[Inspection]]
 
 
 class Queue:
-    """`current()` is who judges now, `keep` makes inspections of what was judged; `batch` are judged at once."""
+    """`current()` is who judges now, `keep` makes inspections of at most `batch` that were judged."""
 
     def __init__(self, name: str, current: Callable[[], Judge], keep: Keep, places: int, batch: int) -> None:
         self.places = places
         self._current, self._keep, self._batch = current, keep, batch
         self._waiting: queue.Queue[Ticket | None] = queue.Queue()
-        self._judged: queue.Queue[list[Judged] | None] = queue.Queue(maxsize=1)
+        self._judged: queue.Queue[Judged | None] = queue.Queue(maxsize=batch)
         self._lock, self._closed = threading.Lock(), False
         self._seconds = 0.1  # an image takes, on average of late
         self._threads = [
@@ -104,52 +107,61 @@ class Queue:
             thread.join()
 
     def _judge_all(self) -> None:
-        closing = False
-        while not closing:
-            tickets = [self._waiting.get()]
-            while len(tickets) < self._batch and not self._waiting.empty():
-                tickets.append(self._waiting.get())
-            closing = None in tickets
-            turn = [t for t in tickets if t is not None and t.answer.set_running_or_notify_cancel()]
-            started = time.perf_counter()
-            try:
-                if judged := self._judge(turn):
-                    self._judged.put(judged)
-            except Exception:
-                log.exception("a batch could not be judged")
-                _fail(turn, Refused(500, FAILED))
-            if turn:
-                self._seconds += 0.2 * ((time.perf_counter() - started) / len(turn) - self._seconds)
+        while (ticket := self._waiting.get()) is not None:
+            self._judge(ticket)
         self._judged.put(None)
 
-    def _judge(self, tickets: Sequence[Ticket]) -> list[Judged]:
-        judge = self._current()
-        opened: list[tuple[Ticket, np.ndarray]] = []
+    def _judge(self, first: Ticket) -> None:
+        """This one and all that come until the line is empty, as one stream: the next is opened while one is judged."""
+        judge, taken = self._current(), deque[tuple[Ticket, np.ndarray]]()
 
         def pixels() -> Iterator[np.ndarray]:
-            """One whole photo in memory at a time; only its thumbnail stays."""
-            for ticket in tickets:
-                try:
-                    image = load_part(ticket.upload.path)
-                except NfadError as error:
-                    ticket.answer.set_exception(Refused(400, ticket.upload.told(error)))
-                    continue
-                opened.append((ticket, shown(image, THUMBNAIL_SIDE)))
-                yield image
+            """Of each photo only the thumbnail is kept here."""
+            ticket: Ticket | None = first
+            while ticket is not None:
+                if ticket.answer.set_running_or_notify_cancel():
+                    try:
+                        image = load_part(ticket.upload.path)
+                    except NfadError as error:
+                        ticket.answer.set_exception(Refused(400, ticket.upload.told(error)))
+                    else:
+                        taken.append((ticket, shown(image, THUMBNAIL_SIDE)))
+                        yield image
+                ticket = self._next() if self._current() is judge else None
 
         def skip(_: object, reason: str) -> None:
-            ticket, _ = opened.pop()
+            ticket, _ = taken.pop()
             ticket.answer.set_exception(Refused(400, reason.replace("the array", "the upload")))
 
-        predictions = list(judge.predict_stream(pixels(), skip))
-        now = time.perf_counter()
-        return [
-            Judged(ticket, thumbnail, prediction, judge, (now - ticket.since) * 1000)
-            for (ticket, thumbnail), prediction in zip(opened, predictions, strict=True)
-        ]
+        since, count = time.perf_counter(), 0
+        try:
+            for prediction in judge.predict_stream(pixels(), skip):
+                ticket, thumbnail = taken.popleft()
+                now, count = time.perf_counter(), count + 1
+                self._judged.put(Judged(ticket, thumbnail, prediction, judge, (now - ticket.since) * 1000))
+                if count == self._batch or not taken:
+                    self._seconds += 0.2 * ((now - since) / count - self._seconds)
+                    since, count = now, 0
+        except Exception:
+            log.exception("images could not be judged")
+            _fail([ticket for ticket, _ in taken], Refused(500, FAILED))
+
+    def _next(self) -> Ticket | None:
+        """Whoever stands in line now; the end of the line is left standing."""
+        try:
+            ticket = self._waiting.get_nowait()
+        except queue.Empty:
+            return None
+        if ticket is None:
+            self._waiting.put(None)
+        return ticket
 
     def _keep_all(self) -> None:
-        while (judged := self._judged.get()) is not None:
+        closing = False
+        while not closing:
+            found = list(self._some())
+            closing = None in found
+            judged = [each for each in found if each is not None]
             tickets = [each.ticket for each in judged]
             try:
                 for ticket, inspection in zip(tickets, self._keep(judged), strict=True):
@@ -157,8 +169,16 @@ class Queue:
             except Refused as error:
                 _fail(tickets, error)
             except Exception:
-                log.exception("a batch could not be kept")
+                log.exception("inspections could not be kept")
                 _fail(tickets, Refused(500, FAILED))
+
+    def _some(self) -> Iterator[Judged | None]:
+        """One that was judged, and those that follow soon because others stand in line already: a commit for all."""
+        yield self._judged.get()
+        until = time.perf_counter() + GATHER
+        with contextlib.suppress(queue.Empty):
+            for _ in range(self._batch - 1):
+                yield self._judged.get(timeout=max(0, until - time.perf_counter()) if self.waiting else 0)
 
 
 def _fail(tickets: Sequence[Ticket], error: Exception) -> None:

@@ -46,7 +46,7 @@ def drawn(thumbnail: np.ndarray, prediction: Prediction) -> Pictures:
     if np.array_equal(maps[0], maps[1]):
         del maps[1]
     coarse = [np.asarray(Image.fromarray(each).reduce(COARSER)) for each in maps]
-    return Pictures(_encoded(thumbnail, "JPEG", quality=80), png(raw(np.concatenate(coarse))))
+    return Pictures(_encoded(thumbnail, "JPEG", quality=80), _encoded(raw(np.concatenate(coarse)), "TIFF"))
 
 
 def shown(pixels: np.ndarray, side: int) -> np.ndarray:
@@ -147,7 +147,7 @@ class Shelf:
 
     def map(self, id: str, name: str) -> np.ndarray | None:
         """One of the z-score maps of the model's view."""
-        path = self.path(id, "maps.png")
+        path = self.path(id, "maps.tif")
         if path is None:
             return None
         with Image.open(path) as opened:
@@ -191,7 +191,7 @@ def _fill(folder: Path, entry: Entry) -> list[Path]:
     """Write an entry's files, not yet synced, into a new folder."""
     folder.mkdir()
     (folder / "thumbnail.jpg").write_bytes(entry.pictures.thumbnail)
-    (folder / "maps.png").write_bytes(entry.pictures.maps)
+    (folder / "maps.tif").write_bytes(entry.pictures.maps)
     os.replace(entry.upload, folder / f"original{entry.suffix}")
     return list(folder.iterdir())
 

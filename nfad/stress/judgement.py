@@ -130,8 +130,7 @@ def checked_limit(rate: float, limit: float | None, images: int) -> float:
 
 
 def least_hits(images: int, limit: float) -> int | None:
-    """How many of so many images must be flagged before the rate certainly exceeds the limit; None if all would not do.
-    """
+    """How many of so many images must be flagged for the rate to exceed the limit for sure; None if all are too few."""
     return next((hits for hits in range(images + 1) if rate_interval(hits, images).low > limit), None)
 
 
@@ -171,8 +170,7 @@ def judge(
 
 
 def sentence(findings: Findings, curve: Curve) -> str:
-    """What a person should know of an axis: how far it holds, with the filter and without, and whether it still sees.
-    """
+    """What to know of an axis: how far it holds, with the filter and without, and whether defects are still seen."""
     bare, told = _held(findings, curve, "control"), _held(findings, curve, "nfad")
     if told == bare:
         told += ", with and without the filter"

@@ -66,6 +66,33 @@ def test_unreadable_images_are_told_of_or_raised(shipped, tmp_path):
         shipped.runtime.predict(np.zeros((4, 4, 3), np.uint8))
 
 
+@pytest.mark.parametrize("kind", ["detector", "runtime"])
+def test_a_live_source_gets_each_verdict_at_once_and_a_list_the_same_ones(shipped, kind, tmp_path):
+    engine, taken, told = getattr(shipped, kind), [], []
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    images = [*shipped.normals[:3], broken, part(7, defect=True), *shipped.normals[3:5]]
+
+    def camera():
+        for index, image in enumerate(images):
+            taken.append(index)
+            yield image
+
+    live = []
+    for prediction in engine.predict_stream(camera(), skip=lambda *what: told.append(what), ahead=False):
+        live.append((prediction, taken[-1]))
+    assert [index for _, index in live] == [0, 1, 2, 4, 5, 6] and len(told) == 1
+    ahead = engine.predict_stream(iter(images), skip=lambda *_: None, ahead=True)
+    for (one, _), other in zip(live, ahead, strict=True):
+        agree(one, other)
+        assert one.source == other.source
+    before_it = []
+    with pytest.raises(NfadError, match=r"broken\.png"):
+        before_it.extend(engine.predict_stream(images, ahead=True))
+    if kind == "runtime":
+        assert len(before_it) == 3  # what was under way is not lost
+
+
 def test_the_rate_changes_as_the_detectors_does(shipped):
     for rate in (0.01, 0.3, 0.5):
         ours, wanted = shipped.runtime.at_rate(rate), shipped.detector.at_rate(rate)
@@ -77,9 +104,9 @@ def test_the_rate_changes_as_the_detectors_does(shipped):
 
 def test_several_images_at_once_are_each_on_their_own(shipped):
     batch = np.stack([part(seed) for seed in range(3)])
-    together = shipped.runtime.session(batch)
+    together = shipped.runtime.session(batch)()
     for index, image in enumerate(batch):
-        alone = shipped.runtime.session(image[None])
+        alone = shipped.runtime.session(image[None])()
         for name, value in alone.items():
             np.testing.assert_allclose(together[name][index], value[0], atol=5e-3, rtol=5e-3)
 

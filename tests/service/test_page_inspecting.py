@@ -165,9 +165,9 @@ class Held:
     def __getattr__(self, name):
         return getattr(self._detector, name)
 
-    def predict_stream(self, *given):
+    def predict_stream(self, *given, **options):
         assert self._leave.wait(30)
-        return self._detector.predict_stream(*given)
+        return self._detector.predict_stream(*given, **options)
 
 
 def test_a_full_queue_is_waited_for(opened, model, tmp_path):

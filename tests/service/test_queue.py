@@ -14,10 +14,10 @@ from nfad.judge import load_judge
 
 
 class Gated:
-    """A real detector that judges only while its door is open, and counts what it judges together."""
+    """A real detector that judges only while its door is open, and counts what it judges in one go."""
 
     def __init__(self, detector):
-        self._detector, self.door, self.batches = detector, threading.Event(), []
+        self._detector, self.door, self.streams = detector, threading.Event(), []
         self.arrived = threading.Event()
         self.door.set()
         self.fails = False
@@ -29,14 +29,15 @@ class Gated:
     def __getattr__(self, name):
         return getattr(self._detector, name)
 
-    def predict_stream(self, images, skip):
+    def predict_stream(self, images, skip, *, ahead):
         self.arrived.set()
         self.door.wait(30)
-        if self.fails:
-            raise RuntimeError("out of memory, say")
-        found = list(self._detector.predict_stream(images, skip))
-        self.batches.append(len(found))
-        return iter(found)
+        self.streams.append(0)
+        for prediction in self._detector.predict_stream(images, skip, ahead=ahead):
+            if self.fails:
+                raise RuntimeError("out of memory, say")
+            self.streams[-1] += 1
+            yield prediction
 
 
 def before(gate):
@@ -65,7 +66,7 @@ def waiting(client, count):
     raise AssertionError(f"{queue.waiting} wait instead of {count}")
 
 
-def test_overload_is_refused_at_once_while_the_rest_is_served_in_batches(gated):
+def test_overload_is_refused_at_once_while_the_rest_is_served_together(gated):
     client, judge = gated
     judge.shut()
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
@@ -81,7 +82,7 @@ def test_overload_is_refused_at_once_while_the_rest_is_served_in_batches(gated):
     assert all(answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1 for answer in refused)
     assert seconds < 5 and "waiting already" in refused[0].json()["error"]
     assert [answer.status_code for answer in served] == 5 * [200]
-    assert judge.batches == [1, 4]
+    assert judge.streams == [5]
     assert post(client).status_code == 200
     assert 'nfad_refused_total{status="429"} 5.0' in client.get("/metrics").text
 
@@ -122,7 +123,7 @@ def test_a_client_that_hangs_up_is_taken_out_of_the_line(gated):
         waiting(client, 2)
         judge.door.set()
         assert first.result().status_code == last.result().status_code == 200
-    assert sum(judge.batches) == 2
+    assert sum(judge.streams) == 2
     assert len(client.get("/v1/inspections").json()["inspections"]) == 2
 
 

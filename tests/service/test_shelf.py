@@ -59,7 +59,7 @@ def test_a_start_removes_what_a_crash_left_and_nothing_else(tmp_path):
     shelf.close()
     again = Shelf(tmp_path)
     again.sweep(lambda ids: set(ids) & {kept.id})
-    assert again.path(kept.id, "maps.png") and again.path(lost.id, "maps.png") is None
+    assert again.path(kept.id, "maps.tif") and again.path(lost.id, "maps.tif") is None
     assert not list((tmp_path / "incoming").iterdir())
     again.close()
 
@@ -87,7 +87,7 @@ def test_maps_are_kept_once_each_and_smooth_ones_lose_little(shelf, same):
     kept = Entry(new_id(), shelf.new_upload(), ".png", drawn(np.zeros((9, 9, 3), np.uint8), SimpleNamespace(**maps)))
     kept.upload.write_bytes(b"original")
     shelf.put([kept])
-    with Image.open(shelf.path(kept.id, "maps.png")) as opened:
+    with Image.open(shelf.path(kept.id, "maps.tif")) as opened:
         assert opened.size == (32, 64 if same else 96)
     for name, wanted in maps.items():
         back = Image.fromarray(shelf.map(kept.id, name)).resize((64, 64), Image.Resampling.BICUBIC)
