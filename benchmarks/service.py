@@ -2,7 +2,8 @@
 
     python benchmarks/service.py IMAGES MODEL [MODEL ...] [--images 200] [--rounds 5] [--threads 1] [--write]
 
-- bare: the files through `predict_stream` of the same model (fitted; exported where MODEL is a folder) in this process
+- bare: the files through `predict_stream` of the same model (fitted; exported where MODEL is a folder) in this process,
+  which reads ahead as the service does
 - bare beside a load: the same while another process keeps one more core busy, which alone slows it on most machines
 - service: the same bytes through POST /v1/inspect of `nfad serve`, from as many clients as three batches; it also
   checks, draws, syncs to disk and commits, and the clients share the machine with it. Bare and service take turns, and
