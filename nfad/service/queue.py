@@ -114,20 +114,22 @@ class Queue:
     def _judge(self, first: Ticket) -> None:
         """This one and all that come until the line is empty, as one stream: the next is opened while one is judged."""
         judge, taken = self._current(), deque[tuple[Ticket, np.ndarray]]()
+        opening: Ticket | None = first
 
         def pixels() -> Iterator[np.ndarray]:
             """Of each photo only the thumbnail is kept here."""
-            ticket: Ticket | None = first
-            while ticket is not None:
-                if ticket.answer.set_running_or_notify_cancel():
+            nonlocal opening
+            while opening is not None:
+                if opening.answer.set_running_or_notify_cancel():
                     try:
-                        image = load_part(ticket.upload.path)
+                        image = load_part(opening.upload.path)
                     except NfadError as error:
-                        ticket.answer.set_exception(Refused(400, ticket.upload.told(error)))
+                        opening.answer.set_exception(Refused(400, opening.upload.told(error)))
                     else:
-                        taken.append((ticket, shown(image, THUMBNAIL_SIDE)))
+                        taken.append((opening, shown(image, THUMBNAIL_SIDE)))
+                        opening = None
                         yield image
-                ticket = self._next() if self._current() is judge else None
+                opening = self._next() if self._current() is judge else None
 
         def skip(_: object, reason: str) -> None:
             ticket, _ = taken.pop()
@@ -144,7 +146,7 @@ class Queue:
                     since, count = now, 0
         except Exception:
             log.exception("images could not be judged")
-            _fail([ticket for ticket, _ in taken], Refused(500, FAILED))
+            _fail([*(ticket for ticket, _ in taken), *([opening] if opening else [])], Refused(500, FAILED))
 
     def _next(self) -> Ticket | None:
         """Whoever stands in line now; the end of the line is left standing."""

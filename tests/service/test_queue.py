@@ -1,5 +1,6 @@
 import concurrent.futures
 import dataclasses
+import itertools
 import socket
 import statistics
 import threading
@@ -10,7 +11,10 @@ import pytest
 from service.serving import image, png, serving
 
 from nfad import Detector
-from nfad.judge import load_judge
+from nfad.judge import Judge, load_judge
+from nfad.service.queue import Queue
+from nfad.service.refusal import Refused
+from nfad.service.uploads import Upload
 
 
 class Gated:
@@ -135,6 +139,71 @@ def test_a_failing_judge_answers_500_without_details_and_goes_on(gated, caplog):
     assert "out of memory, say" in caplog.text
     judge.fails = False
     assert post(client).status_code == 200
+
+
+class Line:
+    """A queue by itself, whose judge and keeper the test plays."""
+
+    def __init__(self, folder, engine, current=None, batch=4):
+        self.folder, self.kept = folder, []
+        self.judge = Judge(engine, "", batch, 0, {}, "", "")
+        self.queue = Queue("line", current or (lambda: self.judge), self.keep, 100, batch)
+
+    def keep(self, judged):
+        self.kept += judged
+        return [each.ticket.upload.file_name for each in judged]
+
+    def put(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content)
+        return self.queue.put(Upload(path, name, len(content), ""))
+
+
+def test_another_rate_holds_from_the_next_image_on_and_none_is_lost(model, tmp_path):
+    detector = Detector.load(model)
+    judges = [Judge(detector.at_rate(rate), "", 4, 0, {}, "", "") for rate in (0.2, 0.4)]
+    asked = itertools.count()
+    line = Line(tmp_path, detector, lambda: judges[next(asked) > 5])
+    tickets = [line.put(f"{seed}.png", png(seed)) for seed in range(12)]
+    assert [ticket.answer.result(30) for ticket in tickets] == [f"{seed}.png" for seed in range(12)]
+    rates = [each.judge.false_alarm_rate for each in line.kept]
+    assert rates == sorted(rates) and len(set(rates)) == 2
+    for each in line.kept:
+        assert each.prediction.threshold == each.judge.threshold
+        assert each.prediction.score == pytest.approx(detector.predict(each.ticket.upload.path).score, rel=1e-4)
+    line.queue.close()
+    assert not line.queue.alive
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_judge_that_fails_half_way_leaves_no_client_waiting(model, tmp_path, after):
+    class Failing:
+        def __init__(self, detector):
+            self._detector, self.failed = detector, False
+
+        def predict_stream(self, images, skip, *, ahead):
+            judged = self._detector.predict_stream(images, skip, ahead=False)
+            for index, prediction in enumerate(judged):
+                if index == after and not self.failed:
+                    self.failed = True
+                    raise RuntimeError("out of memory, say")
+                yield prediction
+
+    line = Line(tmp_path, Failing(Detector.load(model)))
+    tickets = [line.put(f"{seed}.png", png(seed)) for seed in range(8)]
+    answers = [ticket.answer.exception(30) or ticket.answer.result() for ticket in tickets]
+    failed = [isinstance(answer, Refused) and answer.status == 500 for answer in answers]
+    assert failed[:after] == after * [False] and sum(failed) == 1 and failed[after]
+    line.queue.close()
+
+
+def test_a_photo_that_breaks_the_reader_is_answered(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("nfad.service.queue.load_part", lambda path: bytearray(1 << 60))  # a MemoryError
+    line = Line(tmp_path, Detector.load(model))
+    for seed in range(3):
+        answer = line.put(f"{seed}.png", png(seed)).answer.exception(30)
+        assert isinstance(answer, Refused) and answer.status == 500
+    line.queue.close()
 
 
 def test_a_bad_image_does_not_harm_its_neighbours(gated):
