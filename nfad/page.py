@@ -25,8 +25,8 @@ GUIDE = """
 <p>Each part is judged twice: by the plain detector, and by the same detector after the changes that light, background
 or camera cause have been filtered out. The verdict is the filtered one.</p>
 <p>Colours and bars share one scale of z-scores on every image: 0 is an average normal part. The mark on a bar and the
-outline in a map show the threshold. A map says where; the score, taken from the most deviating hundredth of the image,
-decides.</p>
+outline in the map of a rejected part show the threshold. A map says where; the score, taken from the most deviating
+hundredth of the image, decides.</p>
 <p>The gate says how much of the filter the map uses: 1 when the deviation is spread over the whole part, as a change
 of light is; less when it is concentrated, as a defect is. Point at a map to see the photo below it.</p>
 </details>

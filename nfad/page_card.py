@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.pictures import COLOURS, CONTOUR, bounded, check_pair, compared, contour, laid_over, levels
+from nfad.pictures import COLOURS, CONTOUR, bounded, check_pair, compared, contour, laid_over, levels, outlined_at
 from nfad.records import FAMILY_WORDS, Prediction
 
 THUMBNAIL = 480  # longest side of a photo in the page
@@ -46,8 +46,10 @@ def judged_card(
     turned = ""
     if changed(prediction):
         kinds, turned = f"{kinds} changed", '<span class="turned">Verdict changed by the filter</span>'
-    without = _layers(prediction, prediction.control_map, prediction.control_threshold, (height, width), high)
-    filtered = _layers(prediction, prediction.map, prediction.threshold, (height, width), high)
+    control_level = outlined_at(prediction.control_is_anomalous, prediction.control_threshold)
+    without = _layers(prediction, prediction.control_map, control_level, (height, width), high)
+    level = outlined_at(prediction.is_anomalous, prediction.threshold)
+    filtered = _layers(prediction, prediction.map, level, (height, width), high)
     label = escape(PurePath(name).name)
     truth, marked = _truth(prediction, mask, (height, width))
     panes = _pane("photo", "Photo", label, marked) + _pane("without", "Without filter", label, without + marked)

@@ -86,6 +86,11 @@ def overlay(photo: np.ndarray, view: np.ndarray, high: float = HIGH, level: floa
     return blended
 
 
+def outlined_at(rejected: bool, threshold: float) -> float:
+    """Where to outline a map: at its threshold; nowhere (NaN) on a part that passes: it would look like a defect."""
+    return threshold if rejected else np.nan
+
+
 def check_photo(photo: np.ndarray) -> None:
     """Refuse what is not a picture as everything here expects it."""
     if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3 or 0 in photo.shape:
@@ -154,11 +159,11 @@ def triptych(photo: np.ndarray, prediction: Prediction, high: float = HIGH, side
         ("Photo", shown),
         (
             "Without the filter  " + compared(prediction.control_score, prediction.control_threshold),
-            overlay(shown, control, high, prediction.control_threshold),
+            overlay(shown, control, high, outlined_at(prediction.control_is_anomalous, prediction.control_threshold)),
         ),
         (
             "With the filter  " + compared(prediction.score, prediction.threshold),
-            overlay(shown, filtered, high, prediction.threshold),
+            overlay(shown, filtered, high, outlined_at(prediction.is_anomalous, prediction.threshold)),
         ),
     ]
     return _with_captions(panels, prediction, high)

@@ -15,6 +15,7 @@ from nfad.pictures import (
     heatmap,
     laid_over,
     levels,
+    outlined_at,
     overlay,
     save_png,
     triptych,
@@ -85,6 +86,15 @@ def test_overlay_leaves_the_photo_where_nothing_deviates(photo):
     shown = overlay(photo, view, level=4.0)
     assert np.array_equal(shown[:40], photo[:40])
     assert not np.array_equal(shown[41:], photo[41:])
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+def test_only_a_rejected_part_is_outlined(photo, rejected):
+    view = np.zeros(photo.shape[:2], np.float32)
+    view[2:6, 2:6] = 9.0
+    drawn = overlay(photo, view, 10.0, outlined_at(rejected, 4.0))
+    plain = overlay(photo, view, 10.0)
+    assert np.array_equal(drawn, plain) != rejected
 
 
 def test_the_contour_is_the_border_of_what_exceeds_the_level(photo):

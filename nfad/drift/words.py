@@ -50,7 +50,7 @@ def tail_effect(threshold: float, flag_rate: float, alarm: bool, seen: np.ndarra
     more = not_yet(found.low > flag_rate and not alarm)
     return (
         f"flagged {found.value:.1%} of {len(seen)} parts (95 % interval {found.low:.1%} to {found.high:.1%}), "
-        f"{flag_rate:.1%} stated{more}"
+        f"at a stated rate of {flag_rate:.1%}{more}"
     )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from nfad.pictures import bounded, heatmap, levels, overlay
-from nfad.records import Geometry
+from nfad.pictures import bounded, heatmap, levels, outlined_at, overlay
+from nfad.records import ANOMALOUS, Geometry
 from nfad.service.answers import Inspected, Page, ReviewIn
 from nfad.service.record import ID_PATTERN, NOTE_LENGTH, Inspection, as_text, iso
 from nfad.service.refusal import Refused
@@ -74,7 +74,7 @@ def get(here: Here, id: Id) -> Inspected:
     return Inspected.of(_known(here.store.get(id)))
 
 
-@router.put("/{id}/review", summary="Say what the operator sees", responses=refusals(400, 404))
+@router.put("/{id}/review", summary="Say what the operator sees", responses=refusals(400, 404, 413))
 def review(here: Here, id: Id, said: ReviewIn) -> Inspected:
     """A later review replaces an earlier one."""
     now = iso(datetime.now(UTC))
@@ -120,8 +120,10 @@ def map_picture(here: Here, id: Id, name: MapName, look: Look = "overlay") -> Re
     if view is None:
         raise _removed()
     if look == "overlay":
-        level = inspection.control_threshold if name == "control_map" else inspection.threshold
-        shown = _over_photo(here, inspection, view, level)
+        verdict, threshold = inspection.verdict, inspection.threshold
+        if name == "control_map":
+            verdict, threshold = inspection.control_verdict, inspection.control_threshold
+        shown = _over_photo(here, inspection, view, outlined_at(verdict == ANOMALOUS, threshold))
     elif look == "heatmap":
         shown = heatmap(view, high=inspection.scale)
     else:
@@ -129,7 +131,7 @@ def map_picture(here: Here, id: Id, name: MapName, look: Look = "overlay") -> Re
     return Response(png(shown), media_type="image/png", headers=FOR_EVER)
 
 
-def _over_photo(here: Service, inspection: Inspection, view: np.ndarray, level: float | None) -> np.ndarray:
+def _over_photo(here: Service, inspection: Inspection, view: np.ndarray, level: float) -> np.ndarray:
     shown = bounded(_photo(here, inspection), OVERLAY_SIDE)
     height, width = shown.shape[:2]
     box = inspection.view

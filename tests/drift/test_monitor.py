@@ -109,7 +109,7 @@ def test_more_defects_leave_the_bulk_alone(line):
     here = line(1)
     state = DriftMonitor.replay(here.normals(100), here.parts(500) + here.parts(200, defects=0.2)).state()
     assert state.tail.alarm and not state.bulk.alarm
-    assert "1.0% stated" in state.sentence and "ordinary parts score as before" in state.sentence
+    assert "at a stated rate of 1.0%" in state.sentence and "ordinary parts score as before" in state.sentence
 
 
 def test_both_at_once_are_told_apart(line):

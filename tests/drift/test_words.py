@@ -34,7 +34,7 @@ def test_flagged_with_its_interval():
     interval = rate_interval(7, 100)
     seen = np.array([2.0] * 7 + [1.0] * 93)
     found = words.tail_effect(1.0, 0.01, True, seen)
-    assert found.startswith("flagged 7.0% of 100 parts") and found.endswith("1.0% stated")
+    assert found.startswith("flagged 7.0% of 100 parts") and found.endswith("at a stated rate of 1.0%")
     assert f"{interval.low:.1%} to {interval.high:.1%}" in found
 
 
@@ -95,7 +95,7 @@ def test_no_two_sentences_contradict_each_other(line):
                 else:
                     assert answer.level >= 1 if answer.alarm else answer.level < 1
                 assert not (answer.alarm and "not yet" in answer.effect)
-            if found := re.search(r"interval ([\d.]+)% to .* ([\d.]+)% stated", state.tail.effect):
+            if found := re.search(r"interval ([\d.]+)% to .* rate of ([\d.]+)%", state.tail.effect):
                 low, stated = map(float, found.groups())
                 assert low <= stated or state.tail.alarm or "not yet" in state.tail.effect
 

@@ -6,8 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from parts import part
 from PIL import Image
-from service.serving import png
+from service.serving import image, png
 
 PAGE = Path(find_spec("nfad").submodule_search_locations[0]) / "service" / "page"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -25,6 +26,19 @@ def judged(page, *files):
     page.locator("#jobs .tile .badge").nth(len(files) - 1).wait_for()
     page.locator("#inspect-detail .found", has_text="above the threshold").wait_for()
     return page.locator("#inspect-detail article")
+
+
+def let_pass(client):
+    """A normal part, anomalous without the filter, with a spot above the threshold in both of its maps."""
+    for seed in range(200, 260):
+        clean, spoilt = (part(seed, defect=defect).astype(float) for defect in (False, True))
+        buffer = io.BytesIO()
+        Image.fromarray((0.4 * clean + 0.6 * spoilt).astype(np.uint8)).save(buffer, "PNG")
+        told = client.post("/v1/inspect", files=image(buffer.getvalue(), f"faint-{seed}.png")).json()
+        spots = levels(client, told, "map") > told["threshold"] / told["scale"] * 255 + 1
+        if (told["verdict"], told["control"]["verdict"]) == ("normal", "anomalous") and spots.any():
+            return told
+    raise AssertionError("no faint defect was let pass with a spot above the threshold")
 
 
 def newest(client, **filters):

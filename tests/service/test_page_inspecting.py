@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.ndimage import map_coordinates
-from service.browsing import alert, file, judged, levels, newest, painted
+from service.browsing import alert, file, judged, let_pass, levels, newest, painted
 from service.serving import image, png, serving
 
 from nfad.judge import load_judge
@@ -47,8 +47,9 @@ def test_from_upload_to_review_and_back_through_the_history(opened, client):
 
 def test_the_slider_goes_from_the_control_map_to_the_filtered_one(opened, client):
     page = opened(reduced_motion="reduce")
-    judged(page, file("slide.png", defect=True))
+    judged(page, file("slide.png", seed=8, defect=True))
     kept = newest(client, search="slide.png")
+    assert kept["verdict"] == kept["control"]["verdict"] == "anomalous"  # either map is outlined
     slider = page.get_by_label("Strength of the filter")
     control, filtered = (levels(client, kept, name) for name in ("control_map", "map"))
     assert not np.array_equal(control, filtered)
@@ -81,6 +82,22 @@ def outlined(page, map, level):
     values = map_coordinates(map, points[:, ::-1].T - 0.5, order=1)
     steepest = max(np.abs(np.diff(map, axis=0)).max(), np.abs(np.diff(map, axis=1)).max())
     assert np.abs(values - level).max() <= 0.005 * 2 * steepest + 1e-3  # two decimals of a pixel
+
+
+def test_only_what_is_rejected_is_outlined(opened, client):
+    """Of a part that passes with the filter only: outlined without it, and not with it though there is a spot."""
+    kept = let_pass(client)
+    page = opened(f"history/{kept['id']}", reduced_motion="reduce")
+    found, path = page.locator(".found"), page.locator(".outline path")
+    found.filter(has_text="with the filter, too little to reject the part: no outline").wait_for()
+    assert not path.get_attribute("d")
+    slider = page.get_by_label("Strength of the filter")
+    for strength, drawn in ((50, False), (49, True), (0, True), (51, False)):
+        slider.fill(str(strength))
+        assert bool(path.get_attribute("d")) == drawn, strength
+        assert ("(outlined)" in found.inner_text()) == drawn
+    slider.fill("0")
+    outlined(page, levels(client, kept, "control_map"), kept["control"]["threshold"] / kept["scale"] * 255)
 
 
 def test_names_and_notes_are_never_markup(opened, client):

@@ -60,6 +60,43 @@ def test_everything_by_keyboard(opened, client, past):
     page.locator("#help:not([open])").wait_for(state="attached")
 
 
+def test_a_few_keys_lead_to_the_tiles_and_one_leads_past_them(opened, client, past):
+    page = opened("history?search=cam")
+    tiles = page.locator("#grid a")
+    tiles.nth(len(past) - 1).wait_for()
+    focused = page.locator(":focus")
+    for keys in (["Tab", "Enter", "Tab", "Enter"], ["Shift+Tab", "Tab"]):
+        for key in keys:
+            page.keyboard.press(key)
+        assert focused.get_attribute("href") == tiles.first.get_attribute("href")
+    assert page.evaluate("location.hash") == "#/history?search=cam"  # skipping leads nowhere else
+    assert page.locator(".hint").is_visible()
+    assert page.locator("#grid a[tabindex='0']").count() == 1
+    row = len({tile.bounding_box()["x"] for tile in tiles.all()})
+    assert 1 < row < len(past)
+    for key, place in {
+        "ArrowDown": row,
+        "ArrowRight": row + 1,
+        "ArrowUp": 1,
+        "ArrowLeft": 0,
+        "End": len(past) - 1,
+        "Home": 0,
+    }.items():
+        page.keyboard.press(key)
+        assert focused.get_attribute("href") == tiles.nth(place).get_attribute("href"), key
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
+    assert page.locator("#grid a:focus").count() == 0
+    page.keyboard.press("Shift+Tab")  # back where one was
+    assert focused.get_attribute("href") == tiles.nth(1).get_attribute("href")
+    page.get_by_label("File name").fill("cam0")
+    page.locator("#history-count", has_text="6 inspections").wait_for()
+    assert page.locator("#grid a[tabindex='0']").count() == 1  # though the tile that was it is gone
+    page.get_by_label("File name").fill("nothing like it")
+    page.locator("#history-count", has_text="No inspection matches").wait_for()
+    assert page.locator("#grid-skip").is_hidden()  # to nothing
+
+
 def test_single_keys_can_be_switched_off(opened, past):
     page = opened("history")
     page.locator("#grid a").first.click()

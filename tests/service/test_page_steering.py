@@ -6,7 +6,7 @@ import numpy as np
 from service.browsing import VIEWS, alert
 from service.serving import image, png, serving
 
-from nfad.drift.state import ABSORBED
+from nfad.drift.state import ABSORBED, UNSETTLED
 from nfad.service.record import new_id
 
 
@@ -138,3 +138,53 @@ def test_drift_that_is_absorbed_is_told_calmly(opened, model, tmp_path):
         assert page.locator("#alarm.calm").inner_text() == "Drift"
         assert page.locator("#drift-body .anomalous").count() == 0
         page.close()
+
+
+def test_what_cannot_be_told_is_told_in_words(opened, model, tmp_path):
+    """Two of three parts flagged: a change of the line, or many defects, and nobody can know which."""
+    with serving([model], tmp_path) as line:
+        page = opened("drift", at=line)
+        page.locator("#drift-body .verdict.normal").wait_for()
+
+        def batch(first, defects):
+            files = [
+                ("image", (f"{seed}.png", png(seed, defect=seed % 10 < defects), "image/png"))
+                for seed in range(first, first + 60)
+            ]
+            return [each["inspection"] for each in line.post("/v1/batch", files=files).json()["results"]]
+
+        batch(100, defects=0)
+        flagged = sum(each["verdict"] == "anomalous" for each in batch(200, defects=7))
+        assert 0.5 < flagged / 60 < 0.9
+        told = line.get("/v1/drift").json()
+        assert told["state"] == UNSETTLED and told["questions"]["bulk"]["level"] is None
+        page.evaluate("dispatchEvent(new Event('online'))")
+        page.locator("#drift-body .verdict .word", has_text="More flagged parts, cause not settled").wait_for()
+        assert page.locator("#drift-body .verdict").get_by_text(told["sentence"]).is_visible()
+        assert "More than half of the parts are flagged since about part" in told["sentence"]
+        card = page.locator(".questions .card", has_text="Do ordinary parts score differently?")
+        assert card.locator(".answered").inner_text() == "Cannot be told"
+        assert card.get_by_text("ordinary parts cannot be told from defects").is_visible()
+        assert card.get_by_text("Evidence").count() == 0  # there is none to draw a bar of
+        answers = page.locator(".questions .answered").all_inner_texts()
+        assert answers == ["No alarm", "Cannot be told", "Yes"]
+        shapes = page.locator(".questions .answered .icon").evaluate_all("all => all.map(each => each.innerHTML)")
+        assert len(set(shapes)) == 3
+        page.get_by_role("link", name="See the flagged parts").click()
+        page.locator("#grid .badge.anomalous").first.wait_for()
+        assert page.locator("#grid .badge.normal").count() == 0
+        page.close()
+
+
+def test_every_chart_has_two_marks_or_more_on_its_scale(opened, past):
+    page = opened("drift")
+    page.locator(".chart").first.wait_for()
+    spans = [(low, low + length) for low in (-3, 0, 2.2, 6) for length in (0.0069, 0.9, 1, 1.9, 3, 6.8, 8, 9999)]
+    marks = page.evaluate(
+        "async spans => { const { ticks } = await import('/chart.js'); return spans.map(each => ticks(...each)); }",
+        spans,
+    )
+    for (low, high), found in zip(spans, marks, strict=True):
+        assert 2 <= len(found) <= 5, (low, high)
+        rounding = 1e-9 * (high - low)
+        assert low - rounding <= min(found) and max(found) <= high + rounding

@@ -4,13 +4,13 @@ import { el, svg } from "./dom.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [360, 150, 44, 8, 8, 22];
 
-// Round steps, at most four of them.
+// Round steps: from two to five marks, for no step is more than two and a half times the one before.
 export function ticks(low, high) {
   const rough = (high - low) / 3 || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(times => times * power).find(size => size >= rough);
-  const first = Math.ceil(low / step);
-  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => (first + at) * step);
+  const among = step => Math.floor(high / step) - Math.ceil(low / step) + 1;
+  const step = [1, 2, 5, 10].map(times => times * power).find(size => among(size) <= 5);
+  return Array.from({ length: among(step) }, (_, at) => (Math.ceil(low / step) + at) * step);
 }
 
 export function chart({ title, name, normals, blocks, since, format, tint = "", line = null }) {

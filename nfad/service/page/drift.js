@@ -33,6 +33,8 @@ export function driftView(station) {
   };
 }
 
+const flagged = model => `#/history?${new URLSearchParams({ verdict: "anomalous", model })}`;
+
 function body(told, model) {
   const calm = absorbed(told.state);
   const state = calm ? "turned" : told.alarm ? "anomalous" : "normal";
@@ -44,12 +46,13 @@ function body(told, model) {
       el("p", { class: "word" }, icon(state), capital(told.state)),
       el("p", {}, told.sentence),
       since,
+      told.questions.tail.alarm && el("p", {}, el("a", { href: flagged(told.model) }, "See the flagged parts")),
     ),
     el(
       "p",
       { class: "lead" },
       "Three questions are asked of every part. An ordinary part is one that scores no higher than four fifths of the " +
-        "fit’s held-out normals; defects score higher, and so they do not disturb the first two.",
+        "fit’s held-out normals; defects score higher, and so a minority of them does not disturb the first two.",
     ),
     el(
       "ul",

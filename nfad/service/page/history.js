@@ -3,49 +3,44 @@
 import * as api from "./api.js";
 import { byId, counted, el, latest } from "./dom.js";
 import { detail, tile } from "./detail.js";
+import { filterForm } from "./filters.js";
 import { news } from "./news.js";
+import { tiles } from "./tiles.js";
 
 const PAGE = 48;
 const LISTED = 4 * PAGE; // a list that nobody touches grows no longer than this
 
-const ALL = { href: "#/history", words: "All inspections" };
 const THRESHOLD = { href: "#/threshold", words: "Threshold" };
 
-// A day of the operator's, as the moments the service wants; `until` is exclusive, so it is the next day's start.
-const dayStart = (day, plus = 0) => {
-  if (!day) return "";
-  const [year, month, date] = day.split("-").map(Number);
-  return new Date(year, month - 1, date + plus).toISOString();
-};
-
 export function historyView(station) {
-  const [form, grid, more, count, list, place] = [
-    "filters",
+  const [grid, more, count, skip, list, place] = [
     "grid",
     "more",
     "history-count",
+    "grid-skip",
     "history-list",
     "history-detail",
   ].map(byId);
   const [listing, opening] = [latest(), latest()];
+  const filters = filterForm(() => station.doing(() => load()));
+  const walk = tiles(grid);
   let found = [];
   let next = null;
   let shown = null; // { id, …detail }
-  let stale = true;
-  let back = null; // where one came from: { href, words }
+  let listed = null; // the list's filters as a query; null where it must be loaded anew
+  let elsewhere = null; // the view one came from: { href, words }
 
-  const filters = () => {
-    const { since, until, ...given } = Object.fromEntries(new FormData(form));
-    return { ...given, since: dayStart(since), until: dayStart(until, 1) };
-  };
+  const isListed = () => listed === filters.query();
 
-  const filtersNow = () => JSON.stringify(filters());
+  const back = () =>
+    elsewhere ?? { href: filters.address(), words: filters.query() ? "Inspections found" : "All inspections" };
 
   async function load(further = false) {
     const current = listing();
-    const answer = await api.inspections({ ...filters(), limit: PAGE, before: further ? next : null });
+    const query = filters.query();
+    const answer = await api.inspections({ ...filters.asked(), limit: PAGE, before: further ? next : null });
     if (!current()) return;
-    stale = false;
+    listed = query;
     const fresh = answer.inspections;
     found = further ? [...found, ...fresh] : fresh;
     next = answer.next;
@@ -60,10 +55,11 @@ export function historyView(station) {
 
   function told() {
     more.hidden = !next;
-    const filtered = Object.values(filters()).some(Boolean);
+    skip.hidden = !found.length;
+    walk.settle();
     count.textContent = found.length
       ? `${counted(found.length, "inspection")}${next ? " shown, there are older ones" : ""}`
-      : filtered
+      : filters.query()
         ? "No inspection matches; loosen the filters."
         : "No inspection yet; send a photo under Inspect.";
   }
@@ -90,7 +86,7 @@ export function historyView(station) {
     !list.hidden && (scrollY > 0 || grid.matches(":hover") || grid.contains(document.activeElement));
   const made = news(
     station,
-    { filters, found: () => found, hidden: () => list.hidden, disturbed, insert, reload: () => load() },
+    { filters: filters.asked, found: () => found, hidden: () => list.hidden, disturbed, insert, reload: () => load() },
     PAGE,
   );
 
@@ -98,24 +94,25 @@ export function historyView(station) {
     el(
       "li",
       { "data-id": inspection.id },
-      el("a", { class: `tile ${inspection.verdict}`, href: `#/history/${inspection.id}` }, tile(inspection)),
+      el("a", { class: `tile ${inspection.verdict}`, href: filters.address(inspection.id) }, tile(inspection)),
     );
 
   async function open(id) {
     const current = opening();
+    if (!isListed()) station.doing(() => load()); // for its neighbours
     const inspection = await api.inspection(id);
     if (!current()) return;
-    if (stale) station.doing(() => load()); // for its neighbours
     const heard = answer => {
       found = found.map(each => (each.id === id ? answer : each));
       grid.querySelector(`[data-id="${CSS.escape(id)}"]`)?.replaceWith(item(answer));
+      walk.settle();
     };
     shown = { id, ...detail(station, inspection, { told: heard, level: "h1" }) };
     place.replaceChildren(
       el(
         "div",
         { class: "row steps" },
-        el("a", { href: back.href }, `← ${back.words}`),
+        el("a", { href: back().href }, `← ${back().words}`),
         el(
           "span",
           { class: "row" },
@@ -136,65 +133,43 @@ export function historyView(station) {
     if (at < 0) return;
     if (at + by >= found.length && next) await station.doing(() => load(true));
     const target = found[at + by];
-    if (target) location.hash = `#/history/${target.id}`;
+    if (target) location.hash = filters.address(target.id);
     else station.say(by < 0 ? "This is the newest one." : "This is the oldest one.");
   }
 
-  // Through the grid as it is laid out: sideways by one, up and down by a row.
-  function move(key) {
-    const links = [...grid.querySelectorAll("a")];
-    const at = links.indexOf(document.activeElement);
-    if (at < 0 && ["ArrowUp", "ArrowDown"].includes(key)) return false; // the page scrolls
-    if (at < 0) return links[0]?.focus();
-    const row = links.filter(link => link.offsetTop === links[0].offsetTop).length;
-    links[at + { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row }[key]]?.focus();
-  }
-
-  byId("filter-more").open = !matchMedia("(max-width: 560px)").matches; // a phone shows the pictures first
-  let typing = 0;
-  const changed = () => {
-    clearTimeout(typing);
-    typing = setTimeout(() => station.doing(() => load()), 250);
-  };
-  form.addEventListener("input", changed);
-  form.addEventListener("reset", () => setTimeout(changed));
-  form.addEventListener("submit", event => {
-    event.preventDefault();
-    changed();
+  skip.addEventListener("click", event => {
+    event.preventDefault(); // the address is the list's
+    walk.focus();
   });
   more.addEventListener("click", () => station.doing(() => load(true)));
 
   const mark = verdict => shown?.mark(verdict);
   const onDetail = action => () => shown && action();
+  const onList = key => (shown ? false : walk.move(key));
   return {
     name: "History",
-    async show(id, from) {
-      const names = station.models.map(model => model.name);
-      const select = byId("filter-model");
-      const chosen = select.value;
-      select.replaceChildren(
-        el("option", { value: "" }, "any"),
-        ...names.map(name => el("option", { value: name, selected: name === chosen }, name)),
-      );
-      if (from !== "history") back = from === "threshold" ? THRESHOLD : ALL;
+    async show(id, from, query) {
+      filters.read(query, station.models);
+      if (from !== "history") elsewhere = from === "threshold" ? THRESHOLD : null;
       if (id) return open(id);
+      elsewhere = null;
       opening(); // one that is still on its way is no longer wanted
       const was = shown?.id;
       shown = null;
       list.hidden = false;
       place.hidden = true;
       place.replaceChildren();
-      if (!was || stale) await load();
+      if (!was || !isListed()) await load();
       if (was && document.activeElement !== byId("search"))
         grid.querySelector(`[data-id="${CSS.escape(was)}"] a`)?.focus();
     },
     beat(signal) {
-      const asked = filtersNow();
-      if (!stale) return made.look(signal, () => !stale && asked === filtersNow());
+      if (isListed()) return made.look(signal, isListed);
     },
     leave() {
+      filters.forget();
       shown = null;
-      stale = true;
+      listed = null;
     },
     keys: {
       g: () => mark("good"),
@@ -202,13 +177,15 @@ export function historyView(station) {
       u: () => mark("unsure"),
       f: onDetail(() => shown.flip()),
       Escape: onDetail(() => {
-        location.hash = back.href;
+        location.hash = back().href;
       }),
       n: () => (shown ? false : made.show()),
-      ArrowLeft: key => (shown ? step(-1) : move(key)),
-      ArrowRight: key => (shown ? step(1) : move(key)),
-      ArrowUp: key => (shown ? false : move(key)),
-      ArrowDown: key => (shown ? false : move(key)),
+      ArrowLeft: key => (shown ? step(-1) : walk.move(key)),
+      ArrowRight: key => (shown ? step(1) : walk.move(key)),
+      ArrowUp: onList,
+      ArrowDown: onList,
+      Home: onList,
+      End: onList,
     },
   };
 }

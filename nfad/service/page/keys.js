@@ -33,7 +33,8 @@ export function keyboard(station, view) {
 
 function search() {
   const focus = () => byId("search").focus();
-  if (location.hash.split("?")[0] === "#/history") return void focus();
+  const [address, ...query] = location.hash.split("?");
+  if (address === "#/history") return void focus();
   addEventListener("hashchange", focus, { once: true }); // after the router's, which makes the field visible
-  location.hash = "#/history";
+  location.hash = address.startsWith("#/history/") ? ["#/history", ...query].join("?") : "#/history";
 }

@@ -74,10 +74,10 @@ let lost = false; // whether the service does not answer
 let missed = false; // whether the view could not be shown for that
 
 async function route() {
-  if (!byId("login").hidden || (location.hash && !location.hash.startsWith("#/"))) return; // e.g. the skip link
-  const [address, query] = location.hash.slice(2).split("?");
+  if (!byId("login").hidden || (location.hash && !location.hash.startsWith("#/"))) return; // some other anchor
+  const [address, ...query] = location.hash.slice(2).split("?");
   const [wanted, argument] = address.split("/");
-  const key = wanted in views ? wanted : "inspect";
+  const key = Object.hasOwn(views, wanted) ? wanted : "inspect";
   const from = open;
   const moved = from !== null && key !== from;
   if (moved) {
@@ -93,14 +93,9 @@ async function route() {
   }
   byId("model-label").hidden = station.models.length < 2 || key === "history";
   document.title = `${views[key].name} · NFAD`;
-  for (const [name, value] of new URLSearchParams(query)) {
-    const field = byId("filters").elements[name];
-    if (field?.type === "checkbox") field.checked = value === field.value;
-    else if (field) field.value = value;
-  }
   missed = true;
   await station.doing(async () => {
-    const ready = views[key].show(argument, from);
+    const ready = views[key].show(argument, from, query.join("?"));
     // At once, not when it has loaded: by then somebody may be typing.
     if (moved && !argument) byId(`${key}-title`).focus({ preventScroll: true });
     await ready;
@@ -204,6 +199,10 @@ byId("model").addEventListener("change", event => {
   route();
 });
 addEventListener("hashchange", route);
+byId("skip").addEventListener("click", event => {
+  event.preventDefault(); // the address is the view's
+  byId("main").focus();
+});
 keyboard(station, () => views[open]);
 
 live(look, { lost: silent, found: again })();

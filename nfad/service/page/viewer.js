@@ -59,12 +59,16 @@ export function viewer(inspection) {
     // Of two thresholds the one between: at either end it is the read-out's own.
     const ends = [inspection.control.threshold ?? inspection.threshold, inspection.threshold];
     const line = ends[0] + share * (ends[1] - ends[0]);
-    path.setAttribute("d", outline(shown, (line / scale) * 255));
+    // On a part that passes, a spot above the threshold is no defect, and an outline would look like one.
+    const judged = share < 0.5 ? inspection.control.verdict : inspection.verdict;
+    const rejected = judged === "anomalous";
+    path.setAttribute("d", rejected ? outline(shown, (line / scale) * 255) : "");
     drawing.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
     const above = shown.values.reduce((count, value) => count + (value > (line / scale) * 255), 0);
     const where = share === 1 ? "with the filter" : share === 0 ? "without the filter" : "in between";
+    const why = rejected ? " (outlined)" : ", too little to reject the part: no outline";
     told.textContent = above
-      ? `${percentOf(above, shown.values.length)} of the view lies above the threshold ${where} (outlined).`
+      ? `${percentOf(above, shown.values.length)} of the view lies above the threshold ${where}${why}.`
       : `Nothing in the view lies above the threshold ${where}.`;
   };
 
