@@ -1,6 +1,6 @@
 """What the service costs beside the bare detector, measured side by side in one run from another process on loopback.
 
-    python benchmarks/service.py IMAGES MODEL [MODEL ...] [--images 200] [--rounds 5] [--threads 1] [--write]
+    python benchmarks/service.py IMAGES MODEL [MODEL ...] [--images 200] [--rounds 5] [--threads 1] [--side N] [--write]
 
 - bare: the files through `predict_stream` of the same model (fitted; exported where MODEL is a folder) in this process,
   which reads ahead as the service does
@@ -13,7 +13,8 @@
 
 Both judge with the same number of threads. With one a core there is no core left for what the service does beside
 judging, nor for the clients: the ratio is then what all of that costs. Run it on an idle machine: the service does all
-that the bare detector does and more, so a ratio above 1 is a disturbed round.
+that the bare detector does and more, so a ratio above 1 is a disturbed round. `--side` enlarges the images first, to as
+many pixels a side and JPEG of quality 90, so that decoding weighs in as it does with a camera's photos.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
+from PIL import Image
+
 from nfad.judge import Judge, load_judge
 from nfad.machine import keep_freed_memory
-from nfad.vision.pixels import find_images
+from nfad.vision.pixels import find_images, photo_of
 
 RESULTS = Path(__file__).parent / "results" / "service.md"
 PLACES = 32  # in the queue, as by default
@@ -138,9 +141,18 @@ def ratio(these: list[float], those: list[float]) -> str:
     return f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
 
 
-def measure(model: Path, folder: Path, images: int, rounds: int, threads: int) -> dict[str, str]:
+def enlarged(paths: list[Path], side: int, folder: Path) -> list[Path]:
+    """The same images at side × side pixels."""
+    found = []
+    for number, path in enumerate(paths):
+        found.append(folder / f"{number:03d}.jpg")
+        Image.fromarray(photo_of(path)).resize((side, side), Image.Resampling.BICUBIC).save(found[-1], quality=90)
+    return found
+
+
+def measure(model: Path, photos: list[Path], images: int, rounds: int, threads: int) -> dict[str, str]:
     """One model's column."""
-    paths = list(itertools.islice(itertools.cycle(list(find_images(folder))[:100]), images))
+    paths = list(itertools.islice(itertools.cycle(photos), images))
     forms = [form(path.read_bytes()) for path in dict.fromkeys(paths)]
     judge = load_judge(model, threads=threads)
     clients = min(3 * judge.batch, PLACES)
@@ -176,14 +188,19 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--side", type=int, help="enlarge the images to so many pixels a side (JPEG, quality 90)")
     parser.add_argument("--write", action="store_true", help=f"also write {RESULTS.name}")
     given = parser.parse_args()
     keep_freed_memory()
     load = os.getloadavg()[0]
     columns = {}
-    for model in given.models:
-        print(f"{model.name} …", file=sys.stderr)
-        columns[model.name] = measure(model, given.folder, given.images, given.rounds, given.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        photos = list(find_images(given.folder))[: min(100, given.images)]
+        if given.side:
+            photos = enlarged(photos, given.side, Path(folder))
+        for model in given.models:
+            print(f"{model.name} …", file=sys.stderr)
+            columns[model.name] = measure(model, photos, given.images, given.rounds, given.threads)
     names = next(iter(columns.values()))
     lines = [f"| {given.threads} thread(s), {os.cpu_count()} cores | {' | '.join(columns)} |"]
     lines += ["| --- |" + " --- |" * len(columns)]
@@ -196,6 +213,7 @@ def main() -> None:
     if given.write:
         command = f"python benchmarks/service.py IMAGES MODEL … --images {given.images}"
         command += f" --rounds {given.rounds} --threads {given.threads}"
+        command += f" --side {given.side}" if given.side else ""
         before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# The service beside the bare detector\n"
         RESULTS.write_text(f"{before}\n`{command} --write`\n\n{text}", encoding="utf-8")
 

@@ -15,13 +15,16 @@ from rich.markup import escape
 from nfad.cli_options import Weights
 from nfad.errors import NfadError
 from nfad.machine import uninterrupted
-from nfad.terminal import err
+from nfad.terminal import err, note
 
 NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "python_multipart", "prometheus_client")
 
 
 def serve(
-    models: Annotated[list[Path], typer.Argument(help="Models written by `nfad fit` or `nfad export`.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Models written by `nfad fit` or `nfad export`, known by their file's name, or NAME=PATH."),
+    ],
     data: Annotated[Path, typer.Option(help="Folder for photos, maps and the database.")] = Path("inspections"),
     db: Annotated[
         str | None,
@@ -49,9 +52,10 @@ def serve(
     """Judge images over HTTP: verdicts, maps, history, reviews, drift, and a page for the line.
 
     An inspection is answered once it is kept, and survives a crash. Stop with Ctrl-C or SIGTERM: what is waiting is
-    finished. Programs talk to /v1 as docs/service.md says; people open the page.
+    finished. Programs talk to /v1 as docs/service.md says; people open the page. History and the false-alarm rate that
+    was set belong to a model's name: with NAME=PATH a better file takes it over.
 
-    Example: nfad serve bottle.nfad --data inspections --keep 30d
+    Example: nfad serve bottle.nfad line-3=models/cap-v2.nfad --data inspections --keep 30d
     """
     missing = [name for name in NEEDED if not importlib.util.find_spec(name)]
     if missing:
@@ -77,6 +81,8 @@ def serve(
     uninterrupted()
     with _listener(host, port) as listener:  # an address that is taken is told of now, not after loading the models
         service = open_service(settings, models, lambda path: load_judge(path, weights, threads))
+        for each in filter(None, (model.note for model in service.models.values())):
+            note(each)
         open_at = _address(socket.gethostname() if host in ("0.0.0.0", "::") else host, port)  # what others can type
         err.print(f"Serving {escape(', '.join(service.models))} at {open_at}; Ctrl-C stops.", soft_wrap=True)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn finishes what waits, then passes the signal on

@@ -19,9 +19,10 @@ from nfad import __version__
 from nfad.errors import NfadError
 from nfad.service import history, inspecting, steering
 from nfad.service.answers import Health, Me, TokenIn
+from nfad.service.mistakes import UNREADABLE, sentence_of
 from nfad.service.refusal import Refused
 from nfad.service.routes import Here, Uploads, refusals
-from nfad.service.security import COOKIE, Guard, Patience, cookie_of, is_known, is_token
+from nfad.service.security import COOKIE, Brevity, Guard, Patience, cookie_of, is_known, is_token
 from nfad.service.service import Service
 
 log = logging.getLogger("nfad.service")
@@ -52,14 +53,16 @@ def create_app(service: Service) -> ASGIApp:
     page = _page()
     for address, (content, kind) in page.items():
         app.add_api_route(address, _file(content, kind), include_in_schema=False)
-    guarded = Guard(app, service.settings.token, page)
+    guarded = Guard(Brevity(app, inspecting.ADDRESSES), service.settings.token, page)
     return Patience(guarded, service.settings.upload_limit)
 
 
 def _add_own(app: FastAPI) -> None:
     """Logging in, and what machines ask."""
 
-    @app.post("/v1/login", status_code=204, summary="Get the page's cookie", responses=refusals(400), tags=["Page"])
+    @app.post(
+        "/v1/login", status_code=204, summary="Get the page's cookie", responses=refusals(400, 413), tags=["Page"]
+    )
     def login(request: Request, here: Here, given: TokenIn) -> Response:
         token = here.settings.token
         if token is None:
@@ -120,17 +123,15 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = " ".join(str(place) for place in first["loc"])
-        if where.startswith("body") and not request.headers.get("content-type", "").startswith("application/json"):
-            return told(request, 422, "send the body as JSON, with the header Content-Type: application/json")
-        if where == "path id":
-            return told(request, 422, "an inspection's id has 22 digits of 0-9 and a-f; take it from an answer")
-        return told(request, 422, f"{where}: {first['msg']}")
+        return told(request, 422, sentence_of(error.errors()[0]))
 
     @app.exception_handler(HTTPException)
     def routed(request: Request, error: HTTPException) -> JSONResponse:
-        sentences = {404: "there is nothing at this address", 405: "this address does not take that method"}
+        sentences = {
+            400: UNREADABLE,
+            404: "there is nothing at this address",
+            405: "this address does not take that method",
+        }
         return told(request, error.status_code, sentences.get(error.status_code, str(error.detail)), error.headers)
 
     @app.exception_handler(ClientDisconnect)

@@ -18,6 +18,7 @@ from nfad.service.routes import Here, ModelName, refusals
 from nfad.service.uploads import FIELD, OVERHEAD, Upload, checked, received
 
 router = APIRouter(prefix="/v1", tags=["Judging"])
+ADDRESSES = frozenset({"/v1/inspect", "/v1/batch"})  # whose bodies go to the disk
 BATCH_FILES, BATCH_SIZES, BATCH_SECONDS = 64, 16, 600.0
 PATIENCE = 30.0  # seconds an image of a batch waits for a place in the line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from nfad.service.store import Store
 log = logging.getLogger("nfad.service")
 Load = Callable[[Path], Judge]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+RULE = "up to 64 of A-Z a-z 0-9 . _ -, none of . - first"
 
 
 class Model:
@@ -32,6 +34,7 @@ class Model:
         self.name, self.sha256 = name, judge.sha256
         self._store, self._shelf, self._metrics = store, shelf, metrics
         rate = store.rate(name)
+        self.note = None if rate is None else rate_note(name, judge, rate)  # for whoever starts the service
         self.judge = judge if rate is None else judge.at_rate(rate)
         self.drift = self._drift()
         self.queue = Queue(name, lambda: self.judge, self.keep, places, judge.batch)
@@ -103,17 +106,46 @@ class Model:
         )
 
 
-def load_judges(paths: Sequence[Path], load: Load) -> dict[str, Judge]:
-    """All of them by name, which is the file's without its suffix; nothing is served if one cannot be loaded."""
-    judges: dict[str, Judge] = {}
-    for path in paths:
-        name = path.stem
-        if not NAME.fullmatch(name):
-            raise NfadError(f"the name of {path} is hard to put in an address; rename it to letters, digits, . _ -")
-        if name in judges:
-            raise NfadError(f"two models are called {name}; a model is known by its file's name, so rename one")
-        judges[name] = load(path)
-    return judges
+def load_judges(models: Sequence[str | Path], load: Load) -> dict[str, Judge]:
+    """All of them by name; nothing is served if one cannot be loaded."""
+    paths: dict[str, Path] = {}
+    for given in models:
+        name, path = named(str(given))
+        if name in paths:
+            raise NfadError(f"two models are called {name}; give {path} another name: NAME={path}")
+        paths[name] = path
+    return {name: load(path) for name, path in paths.items()}
+
+
+def named(given: str) -> tuple[str, Path]:
+    """A model's name and path from NAME=PATH, or from a path alone, whose last part without its suffix is the name.
+
+    What exists is a path whatever it is called, and so is what names a folder before its first `=`.
+    """
+    name, separator, place = given.partition("=")
+    if not separator or os.path.exists(given) or {"/", os.sep} & set(name):
+        path = Path(given)
+        if not NAME.fullmatch(path.stem):
+            raise NfadError(f"{path.stem!r} cannot be a model's name ({RULE}); rename {path} or write NAME={path}")
+        return path.stem, path
+    if not NAME.fullmatch(name):
+        raise NfadError(f"{given} does not exist, and {name!r} cannot be a model's name ({RULE}); choose another")
+    if not place:
+        raise NfadError(f"{given} names no file; write {name}=PATH")
+    return name, Path(os.path.expanduser(place))  # shells leave a ~ after = alone
+
+
+def rate_note(name: str, judge: Judge, rate: float) -> str | None:
+    """What becomes of a rate that was set for a name when a file comes to it that promises another; else None."""
+    least, own = judge.held_out.smallest_rate, judge.false_alarm_rate
+    if rate < least:
+        return (
+            f"{name} was set to a false-alarm rate of {rate:g}, but the {len(judge.held_out.detection)} held-out "
+            f"normals of its file support {least:.3g} at the least and it judges at that; fit on more images for less"
+        )
+    if rate == own:
+        return None
+    return f"{name} judges at the false-alarm rate of {rate:g} it was set to, not at its file's {own:.3g}"
 
 
 def thresholds(judge: Judge, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,9 +17,13 @@ from nfad.judge import Judge
 from nfad.service.record import Inspection, time_of
 from nfad.service.shelf import Shelf
 from nfad.service.store import Filters, Store
+from nfad.vision.pixels import SUFFIXES
 
 NEEDED = 5  # reviews of either kind before a rate is suggested
 CHUNK = 1 << 18
+STEM_BYTES, ID_DIGITS = 100, 12  # of a file system's 255; chance and a quarter of a second tell namesakes apart
+SPECIAL = frozenset('<>:"/\\|?*')
+DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *\.", re.IGNORECASE)  # of Windows
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def export(store: Store, shelf: Shelf, model: str) -> Iterator[bytes]:
                 original = shelf.path(inspection.id, f"original{inspection.suffix}")
                 if original is None:  # removed by retention
                     continue
-                name = f"{verdict}/{inspection.id}{inspection.suffix}"
+                name = f"{verdict}/{photo_name(inspection)}"
                 lines.append(json.dumps({"image": name} | asdict(inspection)).encode() + b"\n")
                 with archive.open(_entry(f"{model}/{name}", inspection), "w", force_zip64=True) as entry:
                     for chunk in _chunks(original):
@@ -85,6 +91,19 @@ def export(store: Store, shelf: Shelf, model: str) -> Iterator[bytes]:
                         yield pipe.take()
         archive.writestr(f"{model}/inspections.jsonl", b"".join(lines))
     yield pipe.take()
+
+
+def photo_name(inspection: Inspection) -> str:
+    """What the client called it as far as every file system takes it, and the end of its id: cam3-b17c04d2e9aa.png.
+
+    A stranger's text: of a path the last part, nothing unprintable or turning the writing round, no dot first.
+    """
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", inspection.file_name))[-1]
+    stem = last[: last.rindex(".")] if Path(last).suffix.lower() in SUFFIXES else last
+    clean = "".join("_" if each in SPECIAL or unicodedata.category(each)[0] == "C" else each for each in stem)
+    short = " ".join(clean.split()).lstrip(".- ").encode()[:STEM_BYTES].decode(errors="ignore").rstrip(". ")
+    stem = f"_{short}" if DEVICES.match(short) else short
+    return f"{stem}-{inspection.id[-ID_DIGITS:]}{inspection.suffix}".removeprefix("-")
 
 
 def _entry(name: str, inspection: Inspection) -> zipfile.ZipInfo:

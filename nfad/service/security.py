@@ -10,6 +10,7 @@ from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
+from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -105,6 +106,29 @@ class Guard:
             answer.headers["WWW-Authenticate"] = "Bearer"
             return answer
         return None
+
+
+class Brevity:
+    """Bound every body but those that go to the disk: a login's, too, is read into memory before anybody is asked who
+    they are."""
+
+    def __init__(self, app: ASGIApp, uploads: Collection[str], limit: int = 64_000) -> None:
+        self._app, self._uploads, self._limit = app, uploads, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._uploads:
+            return await self._app(scope, receive, send)
+        left = self._limit
+
+        async def counted() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, f"the body may have {self._limit // 1000} kB; this one has more")
+            return message
+
+        await self._app(scope, counted, send)
 
 
 class Patience:

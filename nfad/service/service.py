@@ -61,8 +61,8 @@ class Service:
             self._stop.wait(TIDY_SECONDS)
 
 
-def open_service(settings: Settings, models: Sequence[Path], load: Load) -> Service:
-    """The one place where the parts meet; a model that cannot be loaded leaves nothing behind."""
+def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -> Service:
+    """The one place where the parts meet; a model (PATH or NAME=PATH) that cannot be loaded leaves nothing behind."""
     judges = load_judges(models, load)
     with ExitStack() as undo:
         shelf = Shelf(settings.data, settings.least_free)

@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -70,14 +69,16 @@ class Shelf:
     def __init__(self, root: Path, least_free: int = 0) -> None:
         self.root, self._least_free = ready_folder(root), least_free
         self._incoming, self._pictures = self.root / "incoming", self.root / "pictures"
-        self._lock, self._drawing = _lock(self.root), threading.Lock()
-        self._threads = ThreadPoolExecutor(SYNCS, "syncing")
+        self._lock, self._threads = _lock(self.root), ThreadPoolExecutor(SYNCS, "syncing")
+        # However many ask, one whole photo is in memory, and in one thread's: each keeps for itself what it has freed.
+        self._drawing = ThreadPoolExecutor(1, "drawing")
         shutil.rmtree(self._incoming, ignore_errors=True)  # what was under way when the last process ended
         for folder in (self._incoming, self._pictures):
             folder.mkdir(exist_ok=True)
 
     def close(self) -> None:
         self._threads.shutdown()
+        self._drawing.shutdown()
         self._lock.close()
 
     def belong_to(self, store: str) -> None:
@@ -142,8 +143,7 @@ class Shelf:
         path = self.path(id, f"original{suffix}")
         if path is None:
             return None
-        with self._drawing:  # however many ask, one whole photo is in memory
-            return shown(load_part(path), PHOTO_SIDE)
+        return self._drawing.submit(lambda: shown(load_part(path), PHOTO_SIDE)).result()
 
     def map(self, id: str, name: str) -> np.ndarray | None:
         """One of the z-score maps of the model's view."""

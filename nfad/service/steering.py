@@ -46,7 +46,9 @@ def models(here: Here) -> Models:
     return Models(models=[_facts(model) for model in here.models.values()])
 
 
-@router.put("/models/{name}/rate", summary="Set the false-alarm rate", responses=refusals(400, 404), tags=["Models"])
+@router.put(
+    "/models/{name}/rate", summary="Set the false-alarm rate", responses=refusals(400, 404, 413), tags=["Models"]
+)
 def set_rate(here: Here, name: Name, wanted: RateIn) -> ModelFacts:
     """Holds from the next image on and after a restart; past inspections keep their verdict."""
     model = here.model(name)

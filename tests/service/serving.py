@@ -52,17 +52,19 @@ def serving(models, data, load=load_judge, **settings):
             thread.join()
 
 
-def _serve(model, data, port, db):
+def _serve(model, data, port, db, log):
+    if log:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
     serve([model], data=data, port=port, db=db, queue=32, least_free=0)
 
 
 class Process:
     """`nfad serve` in a process of its own, forked from one that has imported all that takes long."""
 
-    def __init__(self, model, data, port, db=None):
+    def __init__(self, model, data, port, db=None, log=None):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["nfad.detector", "nfad.service.app", "psycopg", "uvicorn", "scipy.stats"])
-        self.process = context.Process(target=_serve, args=(model, data, port, db))
+        self.process = context.Process(target=_serve, args=(model, data, port, db, log))
         self.process.start()
         self.url = f"http://127.0.0.1:{port}"
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from parts import part, tiny
 from PIL import Image
+from service.browsing import let_pass
 from service.serving import image, png, serving
 
 from nfad import Detector
-from nfad.pictures import full_at
+from nfad.pictures import CONTOUR, full_at
 from nfad.writing import finite
 
 
@@ -66,6 +67,19 @@ def test_an_inspection_says_what_the_detector_says(client, detector, defect):
         assert pixels(client, pictures[name]).shape == (80, 80, 3)
     assert np.abs(pixels(client, pictures["photo"]).astype(int) - given).mean() < 8  # JPEG
     assert client.get(pictures["original"]).content == png(31, 80, defect)
+
+
+def test_an_overlay_outlines_only_what_its_own_verdict_rejects(client):
+    passed = let_pass(client)  # with the filter only
+    rejected = client.post("/v1/inspect", files=image(png(31, defect=True))).json()
+    assert rejected["verdict"] == "anomalous"
+    for told, name, drawn in (
+        (passed, "map", False),
+        (passed, "control_map", True),
+        (rejected, "map", True),
+        (rejected, "detection_map", True),
+    ):
+        assert (pixels(client, told["images"][name]) == CONTOUR).all(axis=2).any() == drawn, name
 
 
 def test_large_photos_are_shown_small_and_where_the_model_looked(tmp_path):
