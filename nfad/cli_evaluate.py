@@ -36,7 +36,10 @@ def evaluate(
     root: Annotated[Path, typer.Argument(help="The data set's folder.")],
     category: Category = None,
     model: Annotated[
-        Path | None, typer.Option(help="Judge with this model instead of fitting one on the set's training images.")
+        Path | None,
+        typer.Option(
+            help="Judge with this model, fitted or exported, instead of fitting one on the set's training images."
+        ),
     ] = None,
     preset: Annotated[
         str | None,
@@ -87,8 +90,6 @@ def evaluate(
     wrong = [name for name, value in given.items() if value is not None]
     if model is not None and wrong:
         raise NfadError(f"--model is judged as it was fitted; leave out {', '.join(wrong)}")
-    if model is not None:
-        refuse_exported(model, "evaluate")
     if out_dir:
         ready_folder(out_dir)
     config = config_from(
@@ -124,18 +125,6 @@ def evaluate(
         out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
     else:
         out.print("Add --out DIR for a report with curves, histograms and pictures.")
-
-
-def refuse_exported(model: Path, command: str) -> None:
-    """Told before anything is read: an export judges photos, and cannot be shown a view that was changed."""
-    from nfad.deploy.folder import FACTS, read_facts
-
-    if (model / FACTS).is_file():
-        source = read_facts(model)["model"]["name"]
-        raise NfadError(
-            f"{model} is an exported model; {command} needs the file written by `nfad fit` "
-            f"(it was exported from {source})"
-        )
 
 
 def evaluation_table(title: str, rows: Any) -> Table:

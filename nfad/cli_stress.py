@@ -10,7 +10,6 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from nfad.cli_evaluate import refuse_exported
 from nfad.cli_options import Json, Weights
 from nfad.errors import NfadError
 from nfad.terminal import err, out, progress_bars, reporter
@@ -18,7 +17,7 @@ from nfad.writing import strict_json
 
 
 def stress(
-    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`.")],
+    model: Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")],
     normals: Annotated[
         Path, typer.Option(help="Folder of images of good parts, best ones that the model was not fitted on.")
     ],
@@ -31,7 +30,7 @@ def stress(
         typer.Option(
             help="Only these, with commas between: exposure, gamma, contrast, temperature, shading, blur, noise, "
             "background, shift-x, shift-y, rotation.",
-            show_default="all; background only for a model fitted with --foreground",
+            show_default="all; background only for a model fitted with --foreground, and never for an export",
         ),
     ] = None,
     images: Annotated[int, typer.Option(help="How many of the normals to use, a seeded choice.")] = 24,
@@ -66,24 +65,24 @@ def stress(
     Example: nfad stress bottle.nfad --normals fresh/ --out stress --require exposure=1
     """
     wanted = _requirements(required or [])
-    refuse_exported(model, "stress")
-    from nfad.detector import Detector
+    from nfad.evaluation.exported import model_of
+    from nfad.judge import load_judge
     from nfad.stress.session import kept_in, write_results
     from nfad.stress.session import stress as measure
 
-    detector = Detector.load(model, weights)
-    if false_alarm_rate is not None:
-        detector = detector.at_rate(false_alarm_rate)
+    judge = load_judge(model, weights)
+    detector = model_of(judge if false_alarm_rate is None else judge.at_rate(false_alarm_rate))
+    kept = kept_in(out_dir, judge.sha256) if out_dir else None
     names = None if axes is None else [name.strip() for name in axes.split(",")]
     skipped: list[str] = []
     with progress_bars(not as_json) as progress:
         try:
             found = measure(
                 detector, normals, names, images=images, seed=seed, limit=limit, required=wanted,
-                kept=kept_in(out_dir, model) if out_dir else None, skip=reporter(skipped), progress=progress,
+                kept=kept, skip=reporter(skipped), progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            if out_dir and any(kept_in(out_dir, model).folder.glob("*.json")):
+            if kept and any(kept.folder.glob("*.json")):
                 err.print(f"Finished strengths are kept in {out_dir}; the same command goes on from there.")
             raise
         written = write_results(found, detector, f"What {model.name} bears", out_dir) if out_dir else []

@@ -74,15 +74,27 @@ def test_a_model_needs_no_training_images_and_a_fit_does(root, model, tmp_path):
     assert "looked for train/good or good" in told
 
 
-def test_an_exported_model_is_refused_at_once_with_the_name_of_its_file(root, model, tmp_path):
+def test_an_exported_model_is_evaluated_and_stressed_like_its_file(root, model, tmp_path):
     exported = tmp_path / "part-onnx"
     nfad("export", model, "--out", exported, "--json")
-    needs = "is an exported model; {} needs the file written by `nfad fit` (it was exported from part.nfad)"
-    # The images do not exist: it is told before any is looked for.
-    told = nfad("evaluate", "folder", tmp_path / "nowhere", "--model", exported, code=2).stderr
-    assert needs.format("evaluate") in told
-    told = nfad("stress", exported, "--normals", tmp_path / "nowhere", code=2).stderr
-    assert needs.format("stress") in told
+    by_file, by_folder = (
+        json.loads(nfad("evaluate", "folder", root, "--model", each, "--corrupt", "contrast:2", "--json").stdout)
+        for each in (model, exported)
+    )
+    for wanted, found in zip(by_file, by_folder, strict=True):
+        assert found["threshold"] == wanted["threshold"]
+        for ours, theirs in zip(found["rows"], wanted["rows"], strict=True):
+            assert ours["arms"]["nfad"]["false_alarms"] == theirs["arms"]["nfad"]["false_alarms"]
+    told = nfad("evaluate", "folder", root, "--model", exported, "--weights", "untrained", code=2).stderr
+    assert "was exported with its weights inside" in told
+    arguments = ("--normals", root / "train" / "good", "--axes", "blur", "--images", 4, "--limit", 0.3, "--json")
+    wanted, found = (json.loads(nfad("stress", each, *arguments).stdout) for each in (model, exported))
+    assert found["images"] == wanted["images"] and found["model"] == str(exported)
+    told = nfad("stress", exported, "--normals", root, "--axes", "background", code=2).stderr
+    assert "leave that axis out" in told
+
+
+def test_a_model_that_is_not_there_is_told_of_before_an_image_that_cannot_be_read(root, tmp_path):
     (root / "test" / "good" / "same" / "damaged.png").write_bytes(b"no image")
     told = nfad("evaluate", "folder", root, "--model", tmp_path / "absent.nfad", code=2).stderr
     (root / "test" / "good" / "same" / "damaged.png").unlink()

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.evaluation.exported import Model, check_takes_views, pixels_of
 from nfad.evaluation.metrics import PROTOCOLS
 from nfad.evaluation.tally import EvaluationRow, Judged, Resamples, Tally
 from nfad.records import Prediction, Sample
@@ -47,7 +47,7 @@ class Evaluation:
 
 
 def evaluate(
-    detector: Detector,
+    detector: Model,
     samples: Sequence[Sample],
     *,
     corruption: Corruption | None = None,
@@ -58,6 +58,7 @@ def evaluate(
 ) -> Evaluation:
     """Judge every sample, all of them under `corruption` if one is given (at the model's view, so in its pixels).
 
+    An exported model is judged by its own graph: on the photos, or on the corrupted views, whose 8 bits it takes too.
     `readout` is the map NFAD's pixel metrics are taken from. Sets too large for memory stream (protocol `mvtec` only).
     """
     for name, value, allowed in (("readout", readout, READ_OUTS), ("protocol", protocol, PROTOCOLS)):
@@ -65,15 +66,18 @@ def evaluate(
             raise NfadError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
     if not samples:
         raise NfadError("there is nothing to evaluate: the test set is empty")
+    if corruption:
+        check_takes_views(detector)
     same = readout == "detection" or detector.config.localization == "detection"  # then `full` is NFAD itself
     names = ("control", "nfad") if same else ("control", "nfad", "full")
     tally = Tally(samples, names, detector.config.size, protocol, seed)
     images = []
 
     def edited(view: Tensor, index: int) -> Tensor:
-        return corrupted(view, corruption, seed + index) if corruption else view
+        return corrupted(view, corruption, seed + index)
 
-    predictions = detector.predict_stream([sample.path for sample in samples], edit=edited)
+    paths = [sample.path for sample in samples]
+    predictions = detector.predict_stream(paths, edit=edited if corruption else None)
     for sample, prediction in zip(samples, predictions, strict=True):
         numbers = (prediction.score, prediction.control_score, prediction.gate, prediction.nuisance_fraction)
         images.append(ImageResult(sample, *numbers))
@@ -111,5 +115,4 @@ def evaluate(
 
 def corrupted(view: Tensor, corruption: Corruption, seed: int) -> Tensor:
     """A view in [0, 1] under a corruption, which works on 8-bit pixels."""
-    pixels = (view.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
-    return torch.from_numpy(corruption(pixels, seed)).permute(2, 0, 1).float() / 255
+    return torch.from_numpy(corruption(pixels_of(view), seed)).permute(2, 0, 1).float() / 255

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nfad.config import Config
 from nfad.detector import Detector
 from nfad.evaluation.evaluate import Evaluation, corrupted, evaluate
+from nfad.evaluation.exported import Model, check_takes_views, facts_of, model_of, pixels_of
 from nfad.evaluation.report import Picture, report_of, write_report
 from nfad.evaluation.scores import worth_showing
 from nfad.evaluation.tally import METRICS, mask_of
-from nfad.judge import judge_of
+from nfad.judge import load_judge
 from nfad.pictures import full_at
 from nfad.records import Dataset, Sample
 from nfad.tokens import Progress
@@ -37,7 +36,7 @@ class Finding:
 
     dataset: Dataset
     corruption: Corruption | None
-    detector: Detector
+    detector: Model
     evaluation: Evaluation
 
     @property
@@ -85,15 +84,18 @@ def evaluate_dataset(
 ) -> list[Finding]:
     """The test images as they are, then under each corruption.
 
-    Without a `model` one is fitted on the normals; with one, `rate` replaces its own false-alarm rate if given.
+    Without a `model` (a file of `nfad fit`, a folder of `nfad export`) one is fitted on the normals; with one, `rate`
+    replaces its own false-alarm rate if given.
     """
     suite = [None, *map(Corruption.parse, dict.fromkeys(corruptions))]
     if model is None:
         _check_readable(dataset.test, progress)
-        detector = Detector.fit([sample.path for sample in dataset.train], config, progress=progress)
+        detector: Model = Detector.fit([sample.path for sample in dataset.train], config, progress=progress)
     else:
-        detector = Detector.load(model, weights)  # first: a wrong file is told of sooner than all images are read
-        detector = detector if rate is None else detector.at_rate(rate)
+        judge = load_judge(model, weights)  # first: a wrong file is told of sooner than all images are read
+        detector = model_of(judge if rate is None else judge.at_rate(rate))
+        if corruptions:
+            check_takes_views(detector)
         _check_readable(dataset.test, progress)
     findings = []
     for corruption in suite:
@@ -137,7 +139,7 @@ def _write_report(finding: Finding, path: Path) -> Path:
     detector, dataset = finding.detector, finding.dataset
     facts = {"data set": dataset.name, "category": dataset.category}
     facts |= {"corruption": str(finding.corruption)} if finding.corruption else {}
-    facts |= judge_of(detector).facts
+    facts |= facts_of(detector)
     told = report_of(
         finding.evaluation,
         finding.title,
@@ -163,9 +165,8 @@ def picture_of(finding: Finding, index: int) -> Picture:
     view, geometry = to_view(load_part(sample.path), size, detector.config.resize)
     view = corrupted(view, corruption, index)
     [prediction] = detector.predict_stream([sample.path], edit=lambda _view, _index: view)
-    photo = (view.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
     mask = mask_of(sample, geometry, size)
-    return Picture(sample, dataclasses.replace(prediction, geometry=None), mask, photo)
+    return Picture(sample, dataclasses.replace(prediction, geometry=None), mask, pixels_of(view))
 
 
 def _result_lines(findings: Sequence[Finding]) -> list[list[Any]]:

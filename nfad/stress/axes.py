@@ -209,7 +209,7 @@ def photographed(axis: Axis, strength: float, size: int) -> Bool[Tensor, "size s
     """Where the changed view shows what the camera took, a token away from what was made up to fill it.
 
     Any filling is an anomaly to some model: a mirror shows a second rim of the part, the edge's colour drawn out shows
-    streaks. A token away, scores come out the same with either.
+    streaks. A token away little of the mirror is left, and the rest of the part is still judged (docs/stress.md).
     """
     if not axis.moves or strength == 0:
         return torch.ones(size, size, dtype=torch.bool)

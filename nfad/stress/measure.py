@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.evaluation.exported import Exported, Model
 from nfad.fitting import Skip
 from nfad.stress.axes import Axis, edited, photographed
 from nfad.tokens import Progress
@@ -73,7 +74,7 @@ class Kept:
     """Finished strengths in a folder, a JSON file each, found again by model, images, seed, axis and strength."""
 
     folder: Path
-    model: str  # SHA-256 of the model's file
+    model: str  # SHA-256 of the model's file, or of its export's facts
 
     def facts(self, parts: Parts, images: str, axis: str, strength: float) -> dict[str, Any]:
         return {
@@ -104,7 +105,7 @@ class Kept:
 
 
 def read_parts(
-    detector: Detector,
+    detector: Model,
     paths: Sequence[Path],
     images: int,
     seed: int = 0,
@@ -115,7 +116,7 @@ def read_parts(
 ) -> Parts:
     """A seeded choice of at most so many of the images; what cannot be read is told to `skip` and replaced.
 
-    `separate` says whether part and background are told apart, as they are anyway for a model that does so itself.
+    `separate` says whether part and background are told apart, as they are anyway where `tells_part`.
     """
     config, read, views = detector.config, [], []
     for place in np.random.default_rng(seed).permutation(len(paths)):
@@ -136,11 +137,16 @@ def read_parts(
     order = np.argsort(read)  # as in the folder, however they were drawn
     stacked = torch.stack([views[place] for place in order])
     part = torch.ones(len(stacked), 1, config.size, config.size, dtype=torch.bool)
-    if config.foreground if separate is None else separate:
+    if tells_part(detector) if separate is None else separate:
         part = torch.cat([_part(detector, batch) for batch in stacked.split(config.batch)])
     pairs = enumerate(zip(stacked, part[:, 0], strict=True))
     damaged = torch.stack([damage(view, mask, seed, index) for index, (view, mask) in pairs])
     return Parts(tuple(paths[read[place]] for place in order), stacked, part, damaged, seed)
+
+
+def tells_part(detector: Model) -> bool:
+    """Whether the model itself knows part from background, and can be asked: an export holds no prior to look at."""
+    return detector.config.foreground and not isinstance(detector, Exported)
 
 
 def damage(view: Tensor, part: Tensor, seed: int, index: int) -> Tensor:
@@ -155,7 +161,7 @@ def damage(view: Tensor, part: Tensor, seed: int, index: int) -> Tensor:
 
 
 def measure(
-    detector: Detector,
+    detector: Model,
     parts: Parts,
     axes: Mapping[str, Axis],
     kept: Kept | None = None,
@@ -182,7 +188,7 @@ def measure(
 
 
 def at_strength(
-    detector: Detector, parts: Parts, axis: Axis | None, strength: float, judged: Callable[[int], None] | None = None
+    detector: Model, parts: Parts, axis: Axis | None, strength: float, judged: Callable[[int], None] | None = None
 ) -> Step:
     """The parts as they are (no axis), or under one condition; `judged` is told how many views are done."""
     batch, done = detector.config.batch, 0
@@ -205,7 +211,7 @@ def at_strength(
     return Step(normal, defects)
 
 
-def image_scores(detector: Detector, views: Tensor, axis: Axis | None, strength: float) -> dict[str, Tensor]:
+def image_scores(detector: Model, views: Tensor, axis: Axis | None, strength: float) -> dict[str, Tensor]:
     """The model's scores by arm, with nothing counted that was made up to fill a moved view."""
     judged = detector.predict_tensor(views)
     if axis is None or not axis.moves:

@@ -15,9 +15,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nfad.detector import Detector
 from nfad.evaluation.drawing import STYLE
-from nfad.judge import judge_of
+from nfad.evaluation.exported import Model, facts_of, pixels_of
 from nfad.page import CLOSING, encoded, map_controls, opening
 from nfad.page_card import judged_card
 from nfad.page_look import REPORT
@@ -64,9 +63,7 @@ never photographed, or lies beside what was not: it is not judged.</p>
 """
 
 
-def write_page(
-    path: Path, title: str, detector: Detector, parts: Parts, findings: Findings, notes: Sequence[str]
-) -> Path:
+def write_page(path: Path, title: str, detector: Model, parts: Parts, findings: Findings, notes: Sequence[str]) -> Path:
     """Write the page; it appears whole or not at all."""
     links = [f'<a href="#{curve.axis.name}">{escape(curve.axis.title)}</a>' for curve in findings.curves]
     contents = f'<nav aria-label="Contents"><a href="#ranges">What may change</a> {" ".join(links)}</nav>\n'
@@ -74,7 +71,7 @@ def write_page(
     head = opening(
         title,
         [
-            *judge_of(detector).facts.items(),
+            *facts_of(detector).items(),
             ("Normals", f"{len(findings.images)} images, each with and without a synthetic defect"),
             ("Limit", f"{findings.limit:.0%} false alarms"),
         ],
@@ -102,7 +99,7 @@ def shown_image(findings: Findings, curve: Curve) -> tuple[int, float | None]:
     return int(np.argsort(scores)[len(scores) // 2]), None
 
 
-def _body(detector: Detector, parts: Parts, findings: Findings) -> Iterator[str]:
+def _body(detector: Model, parts: Parts, findings: Findings) -> Iterator[str]:
     high = full_at(detector.threshold)
     yield f'<div class="bar">{map_controls(high)}</div>\n'
     for curve in findings.curves:
@@ -114,7 +111,7 @@ def _body(detector: Detector, parts: Parts, findings: Findings) -> Iterator[str]
     )
 
 
-def _section(detector: Detector, parts: Parts, findings: Findings, curve: Curve, high: float) -> str:
+def _section(detector: Model, parts: Parts, findings: Findings, curve: Curve, high: float) -> str:
     axis, strengths = curve.axis, [point.strength for point in curve.points]
     marks = {arm: [side.breaks for side in findings.both(axis, arm)] for arm in ARMS}
     alarms = {arm: [point.alarms[arm] for point in curve.points] for arm in ARMS}
@@ -130,7 +127,7 @@ def _section(detector: Detector, parts: Parts, findings: Findings, curve: Curve,
         prediction = prediction_at(detector, parts, findings, axis, broken, index)
         view = _shown(parts, axis, broken, index)
         name, tag = parts.paths[index].name, f"{axis.title}: {axis.told(broken)}"
-        card = f'<div class="items">\n{judged_card(_pixels(view), prediction, high, name, tags=(tag,))}</div>\n'
+        card = f'<div class="items">\n{judged_card(pixels_of(view), prediction, high, name, tags=(tag,))}</div>\n'
     return (
         f'<section class="condition"><h2 id="{axis.name}">{escape(axis.title)}</h2>\n'
         f'<p class="holds">{escape(sentence(findings, curve))}</p>\n'
@@ -163,7 +160,7 @@ def _verdict(flagged: bool, words: str) -> str:
 
 
 def prediction_at(
-    detector: Detector, parts: Parts, findings: Findings, axis: Axis, strength: float, index: int
+    detector: Model, parts: Parts, findings: Findings, axis: Axis, strength: float, index: int
 ) -> Prediction:
     """The verdict as it was counted: on the view as changed, without what was made up to fill it."""
     view = parts.under(axis, strength, index)
@@ -192,11 +189,7 @@ def _shown(parts: Parts, axis: Axis, strength: float, index: int) -> Tensor:
     return torch.where(photographed(axis, strength, view.shape[-1]), view, 0.65 + 0.35 * view)
 
 
-def _pixels(view: Tensor) -> np.ndarray:
-    return (view * 255).round().byte().permute(1, 2, 0).numpy()
-
-
 def _jpeg(view: Tensor) -> str:
     file = BytesIO()
-    Image.fromarray(bounded(_pixels(view), THUMBNAIL)).save(file, "JPEG", quality=80, optimize=True)
+    Image.fromarray(bounded(pixels_of(view), THUMBNAIL)).save(file, "JPEG", quality=80, optimize=True)
     return f"data:image/jpeg;base64,{b64encode(file.getvalue()).decode()}"

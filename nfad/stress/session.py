@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.evaluation.exported import Exported, Model, check_takes_views
 from nfad.fitting import Skip
 from nfad.stress.axes import Axis, chosen_axes
 from nfad.stress.judgement import Findings, as_dict, as_rows, checked_limit, judge, least_hits, require
-from nfad.stress.measure import Kept, Parts, measure, read_parts
+from nfad.stress.measure import Kept, Parts, measure, read_parts, tells_part
 from nfad.stress.page import write_page
 from nfad.tokens import Progress
 from nfad.vision.images import find_images
@@ -39,7 +38,7 @@ class Stress:
 
 
 def stress(
-    detector: Detector,
+    detector: Model,
     normals: Path,
     axes: Iterable[str] | None = None,
     *,
@@ -55,15 +54,22 @@ def stress(
 
     `required` strengths are measured as well, and what does not hold within them is in `unmet`.
     """
+    names, required = None if axes is None else tuple(axes), required or {}
     if images < 2:
         raise NfadError(f"a rate needs at least 2 images; got {images}")
     if seed < 0:
         raise NfadError(f"the seed must be 0 or more; got {seed}")
-    wanted = _reaching(chosen_axes(axes, detector.config.foreground), required or {})
+    check_takes_views(detector)
+    if isinstance(detector, Exported) and "background" in {*(names or ()), *required}:
+        raise NfadError(
+            "what is background only the teacher's prior can say, which an exported model lacks; leave that axis out, "
+            "or measure it with the file written by `nfad fit`"
+        )
+    wanted = _reaching(chosen_axes(names, tells_part(detector)), required)
     found = list(find_images(normals))
     if not found:
         raise NfadError(f"{normals} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
-    separate = detector.config.foreground or "background" in wanted
+    separate = tells_part(detector) or "background" in wanted
     parts = read_parts(detector, found, images, seed, separate=separate, skip=skip, progress=progress)
     limit = checked_limit(detector.false_alarm_rate, limit, len(parts.paths))  # now, not after minutes of measuring
     if kept:
@@ -74,13 +80,13 @@ def stress(
         steps, wanted, [path.name for path in parts.paths], {"control": control, "nfad": filtered},
         detector.false_alarm_rate, limit,
     )  # fmt: skip
-    notes = _notes(findings, wanted, detector, named=axes is not None)
-    return Stress(findings, parts, notes, tuple(require(findings, required or {})))
+    notes = _notes(findings, wanted, detector, named=names is not None)
+    return Stress(findings, parts, notes, tuple(require(findings, required)))
 
 
-def kept_in(folder: Path, model: Path) -> Kept:
-    """Where finished strengths of this model file are kept below an output folder."""
-    return Kept(folder / STRENGTHS, hashlib.sha256(model.read_bytes()).hexdigest())
+def kept_in(folder: Path, model: str) -> Kept:
+    """Where finished strengths of the model with this SHA-256 (a Judge's) are kept below an output folder."""
+    return Kept(folder / STRENGTHS, model)
 
 
 def ready_results(folder: Path) -> Path:
@@ -94,7 +100,7 @@ def ready_results(folder: Path) -> Path:
     return ready_folder(folder / STRENGTHS).parent
 
 
-def write_results(found: Stress, detector: Detector, title: str, folder: Path) -> list[Path]:
+def write_results(found: Stress, detector: Model, title: str, folder: Path) -> list[Path]:
     """report.html, results.csv and results.json."""
     ready_folder(folder)
     page, table, numbers = (folder / name for name in RESULTS)
@@ -117,7 +123,7 @@ def _reaching(axes: Mapping[str, Axis], required: Mapping[str, float]) -> dict[s
     return {name: axis.reaching(required[name]) if name in required else axis for name, axis in axes.items()}
 
 
-def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector, named: bool) -> tuple[str, ...]:
+def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named: bool) -> tuple[str, ...]:
     count, normal, config = len(findings.images), findings.normal, detector.config
     hits = least_hits(count, findings.limit)
     said = [
@@ -126,6 +132,10 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector, nam
         f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
         "show smaller rates.",
     ]
+    if isinstance(detector, Exported):
+        said.append(
+            "The exported graph itself was measured. It takes photos of 8 bits, so every view was rounded to them."
+        )
     if findings.rate > config.false_alarm_rate:
         said.append(
             f"The model's rate is {config.false_alarm_rate:.2%}, but its held-out normals support {findings.rate:.2%} "
@@ -148,6 +158,13 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Detector, nam
             "What is background is what the teacher's prior takes for it. Look at the pictures of that axis: where the "
             "fill cuts into the part, the part itself was changed, and its curve says less than the others."
         )
+    elif isinstance(detector, Exported) and config.foreground:
+        said.append(
+            "An exported model cannot be asked what it takes for the part: the background was left alone, and "
+            "synthetic defects may lie on it, where this model does not look."
+        )
+    elif isinstance(detector, Exported) and not named:
+        said.append("The background was left alone: an exported model cannot be asked what it takes for the part.")
     elif not named:
         said.append(
             "The background was left alone: the model was not fitted to tell it from the part (nfad fit --foreground); "

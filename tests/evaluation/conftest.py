@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from exporting import exported_part
 from parts import part
 from PIL import Image
 
 from nfad.records import Sample
+
+
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory):
+    return exported_part(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

@@ -1,22 +1,31 @@
 import csv
 import json
+import shutil
 
 import pytest
 from parts import part, tiny
 from PIL import Image
 
+from nfad import NfadError
 from nfad.data.catalog import load
+from nfad.deploy.parity import LIMITS
 from nfad.evaluation.session import evaluate_dataset, write_results
+from nfad.records import Dataset, Sample
 
 
 @pytest.fixture(scope="module")
-def findings(tmp_path_factory):
+def dataset(tmp_path_factory):
     root = tmp_path_factory.mktemp("parts")
     for kind, start, count in (("train/good", 0, 16), ("test/good", 100, 5), ("test/<square>", 200, 5)):
         (root / kind).mkdir(parents=True)
         for index in range(count):
             Image.fromarray(part(start + index, 80, "square" in kind)).save(root / kind / f"{index}.png")
     [dataset] = load("folder", root)
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def findings(dataset):
     return evaluate_dataset(dataset, tiny(false_alarm_rate=0.2), ["contrast:2"])
 
 
@@ -45,3 +54,29 @@ def test_results_scores_and_reports_are_written(findings, tmp_path):
     page = written[-1].read_text()
     assert "contrast:2" in page and "<square>" not in page and "&lt;square&gt;" in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+
+
+def test_an_exported_model_is_evaluated_like_its_file(dataset, shipped, tmp_path):
+    by_file, by_folder = (
+        evaluate_dataset(dataset, tiny(), ["contrast:2"], model=model, rate=0.4)
+        for model in (shipped.model, shipped.folder)
+    )
+    for wanted, found in zip(by_file, by_folder, strict=True):
+        assert found.as_dict()["config"] == wanted.as_dict()["config"]
+        assert found.detector.threshold == wanted.detector.threshold
+        for ours, theirs in zip(found.evaluation.images, wanted.evaluation.images, strict=True):
+            assert ours.score == pytest.approx(theirs.score, rel=LIMITS["fp32"].score, abs=LIMITS["fp32"].score)
+    pages = [path.read_text() for path in write_results(by_folder, tmp_path) if path.suffix == ".html"]
+    assert len(pages) == 2 and all("fp32, onnx, from part.nfad" in page for page in pages)
+
+
+def test_a_graph_for_one_size_of_photo_is_refused_before_any_image_is_read(shipped, tmp_path):
+    folder = shutil.copytree(shipped.folder, tmp_path / "framed")
+    facts = json.loads((folder / "model.json").read_text())
+    facts["input"]["frame"] = [80, 80]
+    (folder / "model.json").write_text(json.dumps(facts))
+    absent = Dataset("folder", "", (), (Sample(tmp_path / "absent.png", False),))
+    with pytest.raises(NfadError, match="takes frames of 80×80 pixels"):
+        evaluate_dataset(absent, tiny(), ["contrast:2"], model=folder)
+    with pytest.raises(NfadError, match=r"absent\.png does not exist"):
+        evaluate_dataset(absent, tiny(), model=folder)

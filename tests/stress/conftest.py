@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from exporting import exported_part
 from parts import part, parts, tiny
 from PIL import Image
 
@@ -17,6 +18,11 @@ def detector():
 @pytest.fixture(scope="session")
 def model(detector, tmp_path_factory):
     return detector.save(tmp_path_factory.mktemp("model") / "part.nfad")
+
+
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory):
+    return exported_part(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ from PIL import Image
 
 from nfad import Config, Detector, NfadError
 from nfad.data.render import render
+from nfad.deploy.parity import LIMITS, TIE
+from nfad.evaluation.exported import Exported, pixels_of
 from nfad.stress.axes import AXES, both, photographed
 from nfad.stress.judgement import judge
 from nfad.stress.measure import VISIBLE, Kept, at_strength, damage, image_scores, measure, read_parts
@@ -162,6 +164,35 @@ def test_a_filter_for_light_holds_further_than_its_control_on_rendered_parts(tmp
     assert reach["nfad"][0] <= reach["control"][0] and reach["nfad"][1] >= reach["control"][1]
     assert np.ptp(reach["nfad"]) > np.ptp(reach["control"]) + 0.5
     assert found.normal.found["nfad"].value > 0.5  # it holds, and not because it is blind
+
+
+@pytest.mark.parametrize(
+    ("name", "strength"), [("", 0), ("exposure", -1), ("noise", 10), ("shift-x", 8), ("rotation", 3)]
+)
+def test_fitted_and_exported_give_the_same_scores_and_verdicts(shipped, normals, name, strength):
+    """The same views in 8 bits differ by the graph's arithmetic alone; not rounded, mostly by a tenth of a spread."""
+    detector, exported, axis = shipped.detector, Exported.load(shipped.folder), AXES.get(name)
+    read = read_parts(exported, sorted(normals.iterdir()), 6)
+    seen = torch.stack([read.under(axis, strength, index) if axis else read.views[index] for index in range(6)])
+    eight = torch.stack([torch.from_numpy(pixels_of(view)).permute(2, 0, 1) / 255 for view in seen])
+    assert not torch.equal(eight, seen)
+    found = at_strength(exported, read, axis, strength).normal
+    wanted = image_scores(detector, eight, axis, strength)
+    unrounded = at_strength(detector, read, axis, strength).normal
+    filtered, control = detector.held_out.at(0.3)
+    for arm, threshold in (("nfad", filtered), ("control", control)):
+        scores, by_torch = np.array(found[arm]), wanted[arm].numpy()
+        assert (abs(scores - by_torch) <= LIMITS["fp32"].score * np.maximum(1, abs(by_torch))).all()
+        clear = abs(by_torch - threshold) > TIE * np.maximum(1, abs(by_torch))
+        assert clear.any() and ((scores > threshold) == (by_torch > threshold))[clear].all()
+        # Not of every image: rounding may turn a token of the part into background, which is all or nothing.
+        assert np.median(abs(scores - np.array(unrounded[arm]))) < 0.1
+
+
+def test_an_export_cannot_be_asked_for_the_part(shipped, normals):
+    paths = sorted(normals.iterdir())
+    assert read_parts(Exported.load(shipped.folder), paths, 6).part.all()
+    assert not read_parts(shipped.detector, paths, 6).part.all()
 
 
 def test_pixels_are_those_of_the_models_view(detector, chosen):

@@ -17,10 +17,12 @@ from typer.testing import CliRunner
 
 from nfad import NfadError
 from nfad.cli_stress import stress as command
+from nfad.evaluation.exported import Exported
+from nfad.judge import load_judge
 from nfad.stress.axes import AXES, photographed
 from nfad.stress.judgement import range_told
 from nfad.stress.page import prediction_at, shown_image
-from nfad.stress.session import kept_in, stress, write_results
+from nfad.stress.session import STRENGTHS, stress, write_results
 from nfad.threshold import Threshold
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -87,9 +89,13 @@ def test_the_first_screen_says_how_far_each_condition_may_go(page, found):
             assert 100 - float(left) - float(right) == pytest.approx(100 * length, abs=0.1)
 
 
-def test_the_card_of_a_moved_part_says_what_was_counted(detector, odd, tmp_path):
+@pytest.mark.parametrize("kind", ["fitted", "exported"])
+def test_the_card_of_a_moved_part_says_what_was_counted(detector, shipped, odd, kind):
     stricter = replace(detector, held_out=Threshold((-9.0,) * 20, (-9.0,) * 20))
-    found = stress(stricter, odd, ["shift-x"], images=6)
+    if kind == "exported":
+        judge = load_judge(shipped.folder)
+        stricter = Exported(replace(judge, engine=replace(judge.engine, held_out=stricter.held_out)))
+    found = stress(stricter, odd, ["shift-x"], images=6, limit=0.3)
     [curve] = found.findings.curves
     # As it is everything is flagged, so the first strength shown is 0; beyond it the card must tell the same scores.
     index, step = 0, found.findings.steps["shift-x", 12]
@@ -181,10 +187,10 @@ def test_the_command_writes_resumes_and_gates(model, normals, tmp_path):
     assert "Exposure:" in first.output and "report.html" in first.output.replace("\n", "")
     with (tmp_path / "results.csv").open() as file:
         assert {row["axis"] for row in csv.DictReader(file)} == {"exposure", "noise"}
-    kept = {path: path.stat().st_mtime_ns for path in kept_in(tmp_path, model).folder.iterdir()}
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / STRENGTHS).iterdir()}
     done = run(*arguments, "--json", "--limit", 0.01, "--false-alarm-rate", 0.3, "--require", "exposure=2")
     numbers = json.loads(done.stdout, parse_constant=pytest.fail)
-    assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path, model).folder.iterdir()} == kept
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / STRENGTHS).iterdir()} == kept
     assert numbers["limit"] == 0.01 and numbers["false_alarm_rate"] == pytest.approx(0.3)
     assert done.exit_code == bool(numbers["unmet"])
     assert numbers["unmet"] and "+2 stops is required" in " ".join(numbers["unmet"])
@@ -213,6 +219,40 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(model, normals, tmp_path, 
     done = run(model, *(places.get(argument, argument) for argument in arguments), *out)
     assert isinstance(done.exception, NfadError) and words in str(done.exception) and "\n" not in str(done.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_is_measured_resumed_and_told_apart_from_its_file(shipped, normals, tmp_path):
+    arguments = ("--normals", normals, "--axes", "exposure,shift-y", "--images", 6, "--limit", 0.4, "--out", tmp_path)
+    first = run(shipped.folder, *arguments)
+    assert first.exit_code == 0, first.output
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / STRENGTHS).iterdir()}
+    again = run(shipped.folder, *arguments, "--json", "--false-alarm-rate", 0.4)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / STRENGTHS).iterdir()} == kept
+    assert json.loads(again.stdout)["false_alarm_rate"] == pytest.approx(0.4, abs=0.1)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "fp32, onnx, from part.nfad" in page and "rounded" in page
+    assert run(shipped.model, *arguments, "--json").exit_code == 0
+    assert len(list((tmp_path / STRENGTHS).iterdir())) == 2 * len(kept)
+
+
+def test_an_export_leaves_the_background_alone_and_says_so(shipped, normals, tmp_path):
+    exported = Exported.load(shipped.folder)
+    for asked in ({"axes": ["blur", "background"]}, {"required": {"background": 50}}):
+        with pytest.raises(NfadError, match="only the teacher's prior can say, which an exported model lacks"):
+            stress(exported, tmp_path / "nowhere", **asked)
+    found = stress(exported, normals, images=4, limit=0.3)
+    assert [curve.axis.name for curve in found.findings.curves] == [name for name in AXES if name != "background"]
+    assert any("defects may lie on it" in note for note in found.notes)
+    fitted = stress(shipped.detector, normals, ["background"], images=4, limit=0.3)
+    assert not any("exported" in note for note in fitted.notes)
+
+
+def test_a_graph_for_one_size_of_photo_is_refused(shipped, tmp_path):
+    judge = load_judge(shipped.folder)
+    facts = judge.engine.facts | {"input": judge.engine.facts["input"] | {"frame": [480, 640]}}
+    framed = Exported(replace(judge, engine=replace(judge.engine, facts=facts)))
+    with pytest.raises(NfadError, match="takes frames of 480×640 pixels .* export it without --frame"):
+        stress(framed, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("spoilt", ["model", "normals", "folder"])
@@ -272,3 +312,20 @@ def test_every_axis_and_its_unit_is_documented():
     for axis in AXES.values():
         row = next(line for line in text.splitlines() if line.startswith("|") and f"`{axis.name}`" in line)
         assert {"°": "degrees"}.get(axis.unit, axis.unit) in row and f"{max(axis.strengths):g}" in row
+
+
+def test_the_pages_tables_of_shifts_are_the_benchmarks():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "stress.md").read_text(encoding="utf-8").partition("## What we found about shifts")[2]
+    measured = (root / "benchmarks" / "results" / "shifts.md").read_text(encoding="utf-8").replace("%", "").splitlines()
+    named = {
+        "magnetic tile": "| tile",
+        "without the filter": "| demo | 40 | without",
+        "with the filter": "| demo | 40 | with ",
+    }
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| [a-z ]+ \| \d", line)]
+    assert len(rows) == 6
+    for name, *cells in rows:
+        its = [line for line in measured if line.startswith(named.get(name, f"| {name}"))]
+        known = {cell.strip("| ") for line in its for cell in line.split(" | ")}
+        assert {cell.replace(" %", "") for cell in cells} <= known
