@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import onnx
 
 from nfad.machine import ready_for_openvino
@@ -19,9 +20,49 @@ def convert(model: onnx.ModelProto) -> ov.Model:
     converted = ov.convert_model(io.BytesIO(model.SerializeToString()))
     for node in converted.get_ops():
         if node.get_type_name() == "Interpolate" and node.get_attributes()["antialias"]:
-            # Pillow's filter is torch's: triangles as wide as the reduction, cut at the border and summing to one.
-            inputs = [node.input_value(index) for index in range(node.get_input_size())]
-            pillow = ops.interpolate(inputs[0], inputs[1], "bilinear_pillow", "sizes", axes=inputs[2])
-            node.output(0).replace(pillow.output(0))
+            node.output(0).replace(resized(node.input_value(0), node.input_value(1)).output(0))
     converted.validate_nodes_and_infer_types()
     return converted
+
+
+def resized(images: ov.Output, sizes: ov.Output) -> ov.Node:
+    """Images (n, 3, height, width) at another height and width; as they are where they have it already."""
+    photo, wanted = ops.parameter([-1, 3, -1, -1], np.float32), ops.parameter([2], np.int64)
+    rows, columns = (_weights(_at(ops.shape_of(photo), axis), _at(wanted, axis - 2)) for axis in (2, 3))
+    shrunk = ops.matmul(ops.matmul(rows, photo, False, False), columns, False, True)
+    same = ops.parameter([-1, 3, -1, -1], np.float32)
+    now = ops.gather(ops.shape_of(images), ops.constant([2, 3]), ops.constant(0))
+    choice = ops.if_op(ops.reduce_logical_and(ops.equal(now, sizes), ops.constant([0])).output(0))
+    kept, changed = ov.Model([ops.result(same)], [same]), ov.Model([ops.result(shrunk)], [photo, wanted])
+    choice.set_then_body(kept)
+    choice.set_else_body(changed)
+    choice.set_input(images, same, photo)
+    choice.set_input(sizes, None, wanted)
+    choice.set_output(kept.results[0], changed.results[0])
+    # Said once more, because a choice forgets that both have the same shape.
+    return ops.reshape(choice, ops.concat([ops.constant([0, 0], ov.Type.i64), sizes], 0), special_zero=True)
+
+
+def _weights(before: ov.Output, after: ov.Output) -> ov.Node:
+    """Torch's antialiasing filter as a matrix (after, before): triangles as wide as the reduction, each row's sum one.
+
+    OpenVINO has such a filter, but prepares it for every new size of photo for seconds. Distances from the centre are
+    whole numbers in units of half a pixel over `after`, so that they are exact.
+    """
+    one, two = (ops.constant(number, ov.Type.i64) for number in (1, 2))
+
+    def centres(count: ov.Output, scale: ov.Output) -> ov.Node:
+        places = ops.range(ops.constant(0, ov.Type.i64), count, one, "i64")
+        return ops.multiply(ops.add(ops.multiply(places, two), one), scale)
+
+    apart = ops.subtract(
+        ops.unsqueeze(centres(after, before), ops.constant(1)), ops.unsqueeze(centres(before, after), ops.constant(0))
+    )
+    width = ops.multiply(ops.maximum(before, after), two)
+    shares = ops.divide(*(ops.convert(each, "f32") for each in (ops.abs(apart), width)))
+    weights = ops.relu(ops.subtract(ops.constant(1, ov.Type.f32), shares))
+    return ops.divide(weights, ops.reduce_sum(weights, ops.constant([1]), keep_dims=True))
+
+
+def _at(sizes: ov.Output | ov.Node, place: int) -> ov.Node:
+    return ops.convert(ops.gather(sizes, ops.constant(place), ops.constant(0)), "i64")
