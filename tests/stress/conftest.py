@@ -8,6 +8,9 @@ from PIL import Image
 from nfad import Detector
 from nfad.stress.axes import AXES
 from nfad.stress.measure import read_parts
+from nfad.stress.session import stress
+
+NASTY = "<img src=x onerror='alert(1)'>&.png"
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +47,17 @@ def few_axes():
         "exposure": replace(AXES["exposure"], strengths=(-2, 1)),
         "noise": replace(AXES["noise"], strengths=(10,)),
     }
+
+
+@pytest.fixture(scope="session")
+def odd(normals, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("odd") / "normals"
+    folder.mkdir()
+    for index in range(6):
+        Image.fromarray(part(200 + index)).save(folder / (NASTY if index == 0 else f"{NASTY[:-4]}{index}.png"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def found(detector, odd):
+    return stress(detector, odd, ["exposure", "blur", "background"], images=6)
