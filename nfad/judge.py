@@ -83,6 +83,8 @@ def load_judge(path: Path, weights: str | None = None, threads: int | None = Non
 
     torch has one number of threads in a process: that of the file loaded last.
     """
+    if not path.exists():
+        raise NfadError(f"{path} does not exist; name a file written by `nfad fit` or a folder by `nfad export`")
     if not path.is_dir():
         from nfad.detector import Detector
 
