@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	touch $@
 
 docs: $(STAMP)
-	$(PY) -m typer nfad.cli utils docs --name nfad --output docs/cli.md
+	$(PY) -m typer nfad.cli.main utils docs --name nfad --output docs/cli.md
 
 clean:
 	rm -rf $(VENV) demo

@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 
 from nfad import Config, Detector
+from nfad.fitting.tokens import TokenStore
 from nfad.operator import discrepancy, read_out
-from nfad.tokens import TokenStore
 from nfad.vision.images import find_images
 from nfad.vision.teacher import load_teacher
 
@@ -48,7 +48,7 @@ def ratio(
 
 CNN = """
 import sys, time, torch
-from nfad.machine import keep_freed_memory
+from nfad.system.platform import keep_freed_memory
 from nfad.vision.teacher import load_teacher
 if sys.argv[1] == "kept":
     assert keep_freed_memory()

@@ -31,7 +31,7 @@ from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.deploy.parity import LIMITS, Limits
 from nfad.evaluation.metrics import image_metrics
-from nfad.machine import keep_freed_memory, ready_for_openvino
+from nfad.system.platform import keep_freed_memory, ready_for_openvino
 from nfad.vision.images import load_part
 
 RESULTS = Path(__file__).parent / "results" / "deploy.md"

@@ -20,7 +20,7 @@ import numpy as np
 
 from nfad.drift import DriftMonitor
 from nfad.drift.state import ABSORBED, ABSORBED_AND_DEFECTS, DEFECTS, STEADY, UNABSORBED, UNSETTLED
-from nfad.evaluation.intervals import rate_interval
+from nfad.stats.intervals import rate_interval
 
 RESULTS = Path(__file__).parent / "results" / "drift.md"
 AFTER, STEP = 200, 10
@@ -65,7 +65,7 @@ def line(
     score = 2 + 0.5 * (part + unabsorbed * pace) + broken * random.gamma(4, 0.7, parts)
     return {
         "score": score,
-        "control_score": score + 0.5 + 0.3 * own + 0.3 * lamp,
+        "unfiltered_score": score + 0.5 + 0.3 * own + 0.3 * lamp,
         "nuisance:photometric": np.exp(-1.5 + 0.3 * lamp) * np.where(broken, 0.5, 1),
         "nuisance:background": np.exp(-2 + 0.3 * ground) * np.where(broken, 0.5, 1),
         "nuisance:sensor": np.exp(-2.5 + 0.3 * noise) * np.where(broken, 0.5, 1),

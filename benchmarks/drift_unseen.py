@@ -39,7 +39,7 @@ def runs_of_luck(random: np.random.Generator, parts: int, memory: float) -> dict
     for i in range(1, parts):
         noise[i] = memory * noise[i - 1] + np.sqrt(1 - memory**2) * noise[i]
     moved = 2 + 0.5 * noise - numbers["score"]
-    return numbers | {name: numbers[name] + moved for name in ("score", "control_score")}
+    return numbers | {name: numbers[name] + moved for name in ("score", "unfiltered_score")}
 
 
 def two_families(random: np.random.Generator, parts: int) -> dict[str, np.ndarray]:

@@ -15,8 +15,8 @@ import torch
 from costs import ratio
 
 from nfad import Config
-from nfad.benchmark.plugins import HOSTS, fit_host, worn
-from nfad.nuisance import families_of
+from nfad.fitting.nuisance import families_of
+from nfad.paper.plugins import HOSTS, fit_host, worn
 from nfad.vision.images import find_images, load_part, to_view
 
 RESULTS = Path(__file__).parent / "results" / "hosts.md"

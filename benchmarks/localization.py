@@ -19,10 +19,10 @@ import torch
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import pixel_metrics
-from nfad.machine import keep_freed_memory
+from nfad.system.platform import keep_freed_memory
+from nfad.vision.caching import Remembering
 from nfad.vision.defects import KINDS, with_defect
 from nfad.vision.images import load_part, to_view
-from nfad.vision.remembering import Remembering
 from nfad.vision.teacher import load_teacher
 
 RESULTS = Path(__file__).parent / "results" / "localization.md"

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics
-from nfad.machine import keep_freed_memory
-from nfad.threshold import conformal_threshold
-from nfad.vision.remembering import Remembering
+from nfad.stats.conformal import conformal_threshold
+from nfad.system.platform import keep_freed_memory
+from nfad.vision.caching import Remembering
 from nfad.vision.teacher import load_teacher
 
 RESULTS = Path(__file__).parent / "results" / "magnetic_tile.csv"
@@ -62,14 +62,14 @@ def run_cell(
 
     def scores(paths: list[Path]) -> dict[str, list[float]]:
         judged = detector.predict(paths)
-        return {"nfad": [p.score for p in judged], "control": [p.control_score for p in judged]}
+        return {"filtered": [p.score for p in judged], "unfiltered": [p.unfiltered_score for p in judged]}
 
     good = {e: scores([p for n, p in tiles(root, "free", e).items() if n not in fitted]) for e in EXPOSURES}
     bad = {e: scores([p for kind in LOCAL for p in tiles(root, kind, e).values()]) for e in EXPOSURES}
     uneven = {e: scores(list(tiles(root, "uneven", e).values())) for e in EXPOSURES}
     rows = []
-    for arm, label in (("nfad", method), ("control", "control")):
-        if arm == "control" and method != "preset" and reference != "student":
+    for arm, label in (("filtered", method), ("unfiltered", "unfiltered")):
+        if arm == "unfiltered" and method != "preset" and reference != "student":
             continue  # one control is enough: the reference without any filter is the same in every method
         threshold = conformal_threshold(good[source][arm], 0.05)
         for exposure in (*EXPOSURES, "pooled"):

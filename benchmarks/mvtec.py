@@ -19,7 +19,7 @@ import torch
 
 from nfad import Config, Detector
 from nfad.evaluation.metrics import image_metrics
-from nfad.machine import keep_freed_memory
+from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import load_image
 from nfad.vision.interventions import affine, blur, contrast, noise
 from nfad.vision.teacher import load_teacher
@@ -75,7 +75,7 @@ def run(root: Path, category: str, model: str, seed: int, shifts: list[str], tea
     for name in shifts:
         photos = (shifted(load_image(path), SHIFTS[name], index) for index, path in enumerate(test))
         judged = [
-            (prediction.score, prediction.control_score, prediction.is_anomalous, prediction.control_is_anomalous)
+            (prediction.score, prediction.unfiltered_score, prediction.is_anomalous, prediction.unfiltered_is_anomalous)
             for prediction in detector.predict_stream(photos)
         ]
         score, control, alarm, control_alarm = map(np.array, zip(*judged, strict=True))

@@ -23,8 +23,8 @@ from nfad import Config, Detector
 from nfad.data.catalog import load
 from nfad.data.demo import write_demo
 from nfad.evaluation.metrics import image_metrics
-from nfad.machine import keep_freed_memory
 from nfad.records import Prediction, Sample
+from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import load_image
 from nfad.vision.teacher import load_teacher
 
@@ -51,7 +51,7 @@ def seen(path: Path, right: int = 0, down: int = 0, degrees: float = 0) -> np.nd
 
 def false_alarms(predictions: Sequence[Prediction]) -> str:
     shares = (
-        np.mean([each.control_is_anomalous for each in predictions]),
+        np.mean([each.unfiltered_is_anomalous for each in predictions]),
         np.mean([each.is_anomalous for each in predictions]),
     )
     return " → ".join(f"{share:.0%}" for share in shares)
@@ -64,7 +64,7 @@ def measure(train: list[Path], test: list[Sample], config: Config, teacher) -> d
     good = [each.path for each in source if not each.anomalous]
     judged = detector.predict([seen(each.path) for each in source])
     labels = np.array([each.anomalous for each in source])
-    arms = [np.array([each.control_score for each in judged]), np.array([each.score for each in judged])]
+    arms = [np.array([each.unfiltered_score for each in judged]), np.array([each.score for each in judged])]
     row = {
         "AUROC": " → ".join(f"{100 * image_metrics(scores, labels).auroc:.1f}" for scores in arms),
         "defects found": false_alarms([each for each, bad in zip(judged, labels, strict=True) if bad]),

@@ -35,10 +35,10 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
+from nfad.judge import Judge, load_judge
 from PIL import Image
 
-from nfad.judge import Judge, load_judge
-from nfad.machine import keep_freed_memory
+from nfad.system.platform import keep_freed_memory
 from nfad.vision.pixels import find_images, photo_of
 
 RESULTS = Path(__file__).parent / "results" / "service.md"

@@ -13,8 +13,8 @@ from pathlib import Path
 from nfad import Config, Detector
 from nfad.data.demo import DOMAINS, read_demo, write_demo
 from nfad.evaluation.evaluate import evaluate
-from nfad.machine import keep_freed_memory
-from nfad.vision.remembering import Remembering
+from nfad.system.platform import keep_freed_memory
+from nfad.vision.caching import Remembering
 from nfad.vision.teacher import load_teacher
 
 RESULTS = Path(__file__).parent / "results" / "settings.md"
@@ -61,9 +61,9 @@ def main() -> None:
                 changes["rank"] = {"photometric": 0.0625, "background": 0.0625}
             config = Config.preset(preset, **changes)
             rows = evaluate(Detector.fit([sample.path for sample in train], config, teacher=teacher), test).rows
-            shown = {"nfad": name}
+            shown = {"filtered": name}
             if name in ("preset", "without foreground"):
-                shown = {"control": "control" if name == "preset" else "control without foreground"} | shown
+                shown = {"unfiltered": "unfiltered" if name == "preset" else "control without foreground"} | shown
             for arm, label in shown.items():
                 cells = [f"{row.arms[arm].i_auroc:.3f} ({row.arms[arm].false_alarms:.0%})" for row in rows]
                 lines.append(f"| {preset} | {label} | {' | '.join(cells)} |")

@@ -22,7 +22,7 @@ from torch import Tensor
 from nfad import Config, Detector
 from nfad.data.catalog import load
 from nfad.data.demo import write_demo
-from nfad.machine import keep_freed_memory
+from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import load_part, to_view
 from nfad.vision.maps import image_score
 from nfad.vision.teacher import load_teacher
@@ -87,7 +87,7 @@ def arrow(values: Sequence[float], form: str = ".0%") -> str:
 
 def filled(detector: Detector, views: Tensor) -> Iterator[dict[str, str]]:
     """A set's rows of the table about what fills the strip: one a filling."""
-    limit, top, nothing = thresholds(detector), detector.config.top, strip(0, 0, 0)
+    limit, top, nothing = thresholds(detector), detector.config.top_fraction, strip(0, 0, 0)
     still = maps_of(detector, views)
     as_is = arrow([(scores(still[arm], nothing, top) > limit[arm]).mean() for arm in ARMS.values()])
     flagged: dict[tuple[str, str, int | None], list[np.ndarray]] = {}
@@ -117,10 +117,10 @@ def by_pixels(detector: Detector, views: Tensor) -> Iterator[dict[str, str]]:
     limit = thresholds(detector)
     found = {by: maps_of(detector, moved(views, 0, by)) for by in DOWN}
     for words, arm in ARMS.items():
-        held = detector.normals["control_score" if arm == "control" else "score"]
+        held = detector.normals["unfiltered_score" if arm == "control" else "score"]
         row = {"": words, "threshold": f"{limit[arm]:.1f}", "held-out spread": f"{np.std(held):.2f}"}
         for by in DOWN:
-            values = scores(found[by][arm], strip(0, by, TOKEN), detector.config.top)
+            values = scores(found[by][arm], strip(0, by, TOKEN), detector.config.top_fraction)
             row[f"{by} px"] = f"{np.median(values):.1f}, {np.mean(values > limit[arm]):.0%}"
         yield row
 

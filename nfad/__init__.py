@@ -7,12 +7,20 @@ if TYPE_CHECKING:
     from nfad.config import Config
     from nfad.detector import Detector
     from nfad.errors import NfadError
+    from nfad.model import Model, load_model
     from nfad.records import Prediction
 
-__all__ = ["Config", "Detector", "NfadError", "Prediction"]
+__all__ = ["Config", "Detector", "Model", "NfadError", "Prediction", "load_model"]
 __version__ = "0.1.0"
 
-_HOME = {"Config": "config", "Detector": "detector", "NfadError": "errors", "Prediction": "records"}
+_HOME = {
+    "Config": "config",
+    "Detector": "detector",
+    "Model": "model",
+    "NfadError": "errors",
+    "Prediction": "records",
+    "load_model": "model",
+}
 
 
 def __getattr__(name: str) -> object:

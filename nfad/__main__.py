@@ -1,5 +1,5 @@
 """`python -m nfad`, for a machine whose scripts folder is not on the path."""
 
-from nfad.cli import main
+from nfad.cli.main import main
 
 main()

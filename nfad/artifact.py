@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +15,35 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from nfad.config import Config
-from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest
+from nfad.reference.scoring import MapStatistics, Operator, Scorer, scorer_settings
 from nfad.reference.student import Student
-from nfad.scoring import Operator, Scorer
-from nfad.threshold import Threshold
-from nfad.vision.teacher import load_teacher
+from nfad.system.files import replacing, sha256_of
+from nfad.verdict.threshold import Threshold
+from nfad.vision.teacher import Teacher, load_teacher
 from nfad.vision.weights import state_digest
-from nfad.writing import replacing
 
-FORMAT = 3
+FORMAT = 4
 
 
-def save(detector: Detector, path: Path) -> Path:
-    """Write to a temporary name, then rename: a model file is whole or absent."""
+@dataclass(frozen=True)
+class Fitted:
+    """All that a fit leaves behind, and all that a model file holds."""
+
+    config: Config
+    teacher: Teacher
+    scorer: Scorer
+    normal_maps: MapStatistics
+    held_out: Threshold
+    fitted_on: int  # images the reference has seen
+    normals: Mapping[str, tuple[float, ...]]  # of every held-out normal: its scores, participation, nuisance by family
+    sha256: str = ""  # of the file it was loaded from
+
+
+def save(detector: Fitted, path: Path) -> Path:
+    """A model file is whole or absent."""
     tensors = _tensors(detector.scorer)
     header = {
         "format": FORMAT,
@@ -74,7 +89,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return header, tensors
 
 
-def load(path: Path, weights: str | None = None) -> Detector:
+def load(path: Path, weights: str | None = None) -> Fitted:
     header, tensors = read_header(path)
     config = Config.from_dict(header["config"])
     if weights is not None:
@@ -86,7 +101,7 @@ def load(path: Path, weights: str | None = None) -> Detector:
             f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "
             "pass the original file as weights=FILE (--weights)"
         )
-    return Detector(
+    return Fitted(
         config=config,
         teacher=teacher,
         scorer=_scorer(config, header, tensors, teacher),
@@ -94,14 +109,14 @@ def load(path: Path, weights: str | None = None) -> Detector:
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),
         fitted_on=header["fitted_on"],
         normals={name: tuple(values) for name, values in header["normals"].items()},
+        sha256=sha256_of(path),
     )
 
 
 def _tensors(scorer: Scorer) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for index, (basis, keep) in enumerate(zip(scorer.operator.bases, scorer.operator.keep, strict=True)):
-        tensors[f"operator.{index}.basis"] = basis
-        tensors[f"operator.{index}.keep"] = keep
+    tensors |= {f"operator.{index}.basis": basis for index, basis in enumerate(scorer.operator.bases)}
+    tensors |= {f"operator.{index}.keep": keep for index, keep in enumerate(scorer.operator.keep or ())}
     references = {"raw": scorer.reference, "filtered": scorer.filtered or ()}
     if isinstance(scorer.reference, Student):
         tensors |= {f"student.{key}": value for key, value in scorer.reference.state_dict().items()}
@@ -113,15 +128,14 @@ def _tensors(scorer: Scorer) -> dict[str, Tensor]:
     return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
 
 
-def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Any) -> Scorer:
+def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Teacher) -> Scorer:
     blocks = range(len(config.blocks))
     operator = Operator(
         bases=tuple(tensors[f"operator.{index}.basis"] for index in blocks),
         families=tuple(tuple(names) for names in header["families"]),
-        keep=tuple(tensors[f"operator.{index}.keep"] for index in blocks),
+        keep=tuple(tensors[f"operator.{index}.keep"] for index in blocks) if config.gate else None,
     )
-    kept = {"gate_by": config.gate, "common_mode": config.common_mode, "localization": config.localization}
-    kept["tau"] = header["tau"]
+    kept = {"tau": header["tau"], **scorer_settings(config)}
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
         student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)

@@ -13,6 +13,8 @@ from nfad.errors import NfadError
 REFERENCES = ("student", "nearest", "linear")
 ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
+GATED = {"local_share": 0.25, "incidence": "columns", "gate": "participation"}
+RENAMED = {"top": "top_fraction"}  # settings by the names they once had
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,15 @@ class Config:
     displacements: int | None = None  # token displacements kept per family and block; None: all
     basis_size: int | None = None  # side at which interventions are seen; None: size
     localization: str = "detection"  # its map: the detection map, or ("global") the paper's gated V_g
-    local_share: float = 0.25  # V_g: share of V's columns, the least image-wide, that localization leaves in
-    incidence: str = "columns"  # V_g: V's own most image-wide columns, or ("rotated") the best mixtures of them
-    gate: str = "participation"
+    # of localization="global" alone, and None without it
+    local_share: float | None = None  # V_g: share of V's columns, the least image-wide, that it leaves in (0.25)
+    incidence: str | None = None  # V_g: V's own most image-wide "columns", or ("rotated") the best mixtures of them
+    gate: str | None = None  # by "participation", or by "magnitude"
     common_mode: bool = True  # subtract each filtered map's own median
     foreground: bool = False  # only deviations on the part count: for parts before a background that may change
     # from tokens to a verdict
     sigma: float = 4.0
-    top: float = 0.01
+    top_fraction: float = 0.01  # of the pixels, the highest: their mean is the score
     holdout: float = 0.3  # share of the normals kept out of the fit, for the threshold
     false_alarm_rate: float = 0.01
     batch: int = 8
@@ -68,11 +71,9 @@ class Config:
         _one_of("basis", self.basis, BASES)
         _one_of("interventions", self.interventions, ("paper", "wide"))
         _one_of("localization", self.localization, ("detection", "global"))
-        _one_of("incidence", self.incidence, ("columns", "rotated"))
-        _one_of("gate", self.gate, ("participation", "magnitude"))
+        self._settle_gate()
         _within("variance", self.variance, 0, 1)
-        _within("top", self.top, 0, 1)
-        _within("local_share", self.local_share, -1e-9, 1)
+        _within("top_fraction", self.top_fraction, 0, 1)
         _within("holdout", self.holdout, 0, 1)
         _within("false_alarm_rate", self.false_alarm_rate, 0, 1)
         _within("mask", self.mask, -1e-9, 1)
@@ -98,15 +99,40 @@ class Config:
         object.__setattr__(self, "prior_blocks", tuple(self.prior_blocks))
         object.__setattr__(self, "rank", dict(self.rank))
 
+    def _settle_gate(self) -> None:
+        """What only localization="global" uses has its default there, and is refused elsewhere: it would do nothing."""
+        for name, default in GATED.items():
+            value = getattr(self, name)
+            if self.localization == "global":
+                object.__setattr__(self, name, default if value is None else value)
+            elif value is not None:
+                raise NfadError(
+                    f"{name} has no effect with localization='detection'; leave it out or set localization='global'"
+                )
+        if self.local_share is not None and self.incidence is not None and self.gate is not None:
+            _within("local_share", self.local_share, -1e-9, 1)
+            _one_of("incidence", self.incidence, ("columns", "rotated"))
+            _one_of("gate", self.gate, ("participation", "magnitude"))
+
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
         """`paper`, `embedded` or `embedded-fast`, with any field changed."""
         _one_of("preset", name, tuple(PRESETS))
-        return cls.from_dict(PRESETS[name] | changes)
+        return cls.from_dict(PRESETS[name]).changed(**changes)
+
+    def changed(self, **changes: Any) -> Config:
+        """The same with other settings, and with what they imply: a student's order, the gate's of a gated map."""
+        values = self.as_dict()
+        if changes.get("reference") == "student":  # it is trained on raw tokens
+            values["order"] = "fit-then-filter"
+        if changes.get("localization", self.localization) != self.localization:
+            values |= dict.fromkeys(GATED)
+        return self.from_dict(values | {RENAMED.get(name, name): value for name, value in changes.items()})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         known = {f.name for f in dataclasses.fields(cls)}
+        values = {RENAMED.get(name, name): value for name, value in values.items()}
         unknown = sorted(set(values) - known)
         if unknown:
             raise NfadError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(sorted(known))}")

@@ -1,66 +1,41 @@
 """The whole method on one page: fit on normal images, judge the next one. Read this first.
 
-images → teacher tokens → (reference, nuisance operator) → token maps → pixel maps → score → threshold → Prediction
+photo → view → teacher tokens → (reference, nuisance operator) → token maps → pixel maps → score → Prediction
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nfad import artifact
+from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
-from nfad.fitting import Inputs, Skip, build_scorer, map_statistics, normal_moments, readable, split
-from nfad.nuisance import estimate_operator, intervention_moments
+from nfad.fitting.calibration import Inputs, map_statistics, split
+from nfad.fitting.nuisance import estimate_operator, intervention_moments
+from nfad.fitting.reference import build_scorer, normal_moments
+from nfad.fitting.tokens import TokenCache
+from nfad.fitting.views import ViewCache
 from nfad.records import Geometry, Prediction
-from nfad.scoring import MAPS, Scorer, calibrate
-from nfad.threshold import Threshold, p_value
-from nfad.tokens import Progress, TokenStore
+from nfad.reference.scoring import Scores, calibrate, z_scored
+from nfad.system.progress import Progress, Skip
+from nfad.verdict.prediction import Outputs, judged
+from nfad.verdict.threshold import Threshold
 from nfad.vision.images import ImageLike, load_part, to_view
-from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.teacher import Teacher, load_teacher
 
-Edit = Callable[[Tensor, int], Tensor]
 
-
-@dataclass(frozen=True)
-class Scores:
-    """What a batch of views gives, as tensors: z-scored pixel maps by read-out, and one number an image."""
-
-    maps: dict[str, Float[Tensor, "image size size"]]
-    score: Float[Tensor, " image"]
-    control_score: Float[Tensor, " image"]
-    gate: Float[Tensor, " image"]
-    participation: Float[Tensor, " image"]
-    nuisance_fraction: Float[Tensor, " image"]
-    nuisance_by_family: dict[str, Float[Tensor, " image"]]
-
-    def numbers(self) -> dict[str, Float[Tensor, " image"]]:
-        """The numbers an image that drift is told by, by name."""
-        families = {f"nuisance:{family}": share for family, share in self.nuisance_by_family.items()}
-        names = ("score", "control_score", "participation", "nuisance_fraction")
-        return {name: getattr(self, name) for name in names} | families
-
-
-@dataclass(frozen=True)
-class Detector:
+class Detector(Fitted):
     """A fitted detector. Immutable: another false-alarm rate is another Detector over the same parts."""
-
-    config: Config
-    teacher: Teacher
-    scorer: Scorer
-    normal_maps: dict[str, tuple[float, float]]  # read-out → mean and spread of the fit's pixel maps
-    held_out: Threshold
-    fitted_on: int  # images the reference has seen
-    normals: Mapping[str, tuple[float, ...]]  # of every held-out normal: its scores, participation, nuisance by family
 
     @classmethod
     def fit(
@@ -80,36 +55,33 @@ class Detector:
         loaded for this config, to share it among many fits.
         """
         config = config or Config()
-        images = readable(images, skip, progress)
-        held, fit = split(len(images), config)
-        if teacher is None:
-            teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-        with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as directory:
-            store = TokenStore(teacher, images, config.size, config.resize, config.batch, Path(directory))
-            normal = normal_moments(store, teacher, fit, progress)
-            moved = intervention_moments(store, teacher, config, fit, progress)
+        with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
+            directory = Path(folder)
+            views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
+            held, fit = split(len(views), config)
+            teacher = teacher or _teacher(config)
+            cache = TokenCache(teacher, views, config.batch, directory)
+            normal = normal_moments(cache, teacher, fit, progress)
+            moved = intervention_moments(cache, teacher, config, fit, progress)
             operator = estimate_operator(config, normal, moved)
-            scorer = build_scorer(config, operator, normal, store, teacher, fit, progress, workdir)
+            scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
 
             def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
                 for chosen in indices.split(config.batch):
-                    tokens, prior = store.read(chosen)
-                    views = store.views(chosen) if config.reference == "student" else None
-                    yield tokens, views, chosen if in_fit else None, prior if config.foreground else None
+                    tokens, prior = cache.read(chosen)
+                    seen = views(chosen) if config.reference == "student" else None
+                    yield tokens, seen, chosen if in_fit else None, prior if config.foreground else None
 
             if progress:
-                progress("calibrating", 0, len(images))
+                progress("calibrating", 0, len(views))
             scorer = calibrate(scorer, lambda: batches(fit, True))
             normal_maps = map_statistics(config, scorer, batches(fit, True))
             detector = cls(config, teacher, scorer, normal_maps, Threshold((), ()), len(fit), {})
-            judged = [detector._from_tokens(*inputs) for inputs in batches(held, False)]
+            scores = [detector._from_tokens(*inputs).numbers() for inputs in batches(held, False)]
             if progress:
-                progress("calibrating", len(images), len(images))
-        normals = {
-            name: tuple(torch.cat([scores.numbers()[name] for scores in judged]).tolist())
-            for name in judged[0].numbers()
-        }
-        held_out = Threshold(tuple(sorted(normals["score"])), tuple(sorted(normals["control_score"])))
+                progress("calibrating", len(views), len(views))
+        normals = {name: tuple(torch.cat([batch[name] for batch in scores]).tolist()) for name in scores[0]}
+        held_out = Threshold(tuple(sorted(normals["score"])), tuple(sorted(normals["unfiltered_score"])))
         return dataclasses.replace(detector, held_out=held_out, normals=normals)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
@@ -127,6 +99,18 @@ class Detector:
     def threshold(self) -> float:
         return self.held_out.at(self.config.false_alarm_rate)[0]
 
+    @property
+    def architecture(self) -> str:
+        return self.teacher.identity.architecture
+
+    @property
+    def exported(self) -> str:
+        return ""
+
+    @overload
+    def predict(self, images: ImageLike) -> Prediction: ...
+    @overload
+    def predict(self, images: Sequence[ImageLike]) -> list[Prediction]: ...
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> Prediction | list[Prediction]:
         """A Prediction for one image, a list for several. For folders of any size use `predict_stream`."""
         if isinstance(images, (str, Path, np.ndarray)):
@@ -134,22 +118,15 @@ class Detector:
         return list(self.predict_stream(images))
 
     def predict_stream(
-        self,
-        images: Iterable[ImageLike],
-        skip: Skip | None = None,
-        edit: Edit | None = None,
-        *,
-        ahead: bool = True,
+        self, images: Iterable[ImageLike], skip: Skip | None = None, *, prefetch: bool = True
     ) -> Iterator[Prediction]:
         """One Prediction after the other, in order, in memory that does not grow with their number.
 
-        `ahead` judges a batch at a time: faster, but a live source's verdicts come late. Without it each comes at once.
-        `edit(view, index)` may change what the model sees of the index-th image, e.g. to test it under a corruption.
+        `prefetch` judges a batch at a time: faster, but a live source's verdicts come late. Without it each comes at
+        once. `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         """
-        names: list[str] = []
-        views: list[Tensor] = []
-        geometries: list[Geometry] = []
-        for index, image in enumerate(images):
+        seen: list[tuple[str, Tensor, Geometry]] = []
+        for image in images:
             try:
                 view, geometry = to_view(load_part(image), self.config.size, self.config.resize)
             except NfadError as error:
@@ -157,73 +134,66 @@ class Detector:
                     raise
                 skip(image, str(error))
                 continue
-            names.append("" if isinstance(image, np.ndarray) else str(image))
-            views.append(edit(view, index) if edit else view)
-            geometries.append(geometry)
-            if len(views) == (self.config.batch if ahead else 1):
-                yield from self._predictions(names, torch.stack(views), geometries)
-                names, views, geometries = [], [], []
-        if views:
-            yield from self._predictions(names, torch.stack(views), geometries)
+            seen.append(("" if isinstance(image, np.ndarray) else str(image), view, geometry))
+            if len(seen) == (self.config.batch if prefetch else 1):
+                yield from self._predictions(seen)
+                seen = []
+        if seen:
+            yield from self._predictions(seen)
+
+    def predict_views(self, views: Float[Tensor, "image 3 size size"]) -> list[Prediction]:
+        """The same for views in [0, 1] at the model's size, e.g. changed on purpose."""
+        out = self.predict_tensor(views)
+        return [self._judged(out, index, None, "") for index in range(len(views))]
+
+    def check_takes_views(self) -> None:
+        """It always does."""
 
     def predict_tensor(self, views: Float[Tensor, "image 3 size size"]) -> Scores:
-        """The tensor door: views in [0, 1] at the model's size."""
+        """The tensor door: views in [0, 1] at the model's size, numbers and maps of the whole batch."""
         if self.config.foreground:
             tokens, prior = self.teacher.tokens_and_prior(views)
             return self._from_tokens(tokens, views, None, prior)
         return self._from_tokens(self.teacher.tokens(views), views)
 
     def save(self, path: str | Path) -> Path:
-        from nfad.artifact import save
+        """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""
+        return artifact.save(self, Path(path))
 
-        return save(self, Path(path))
-
-    @staticmethod
-    def load(path: str | Path, weights: str | None = None) -> Detector:
+    @classmethod
+    def load(cls, path: str | Path, weights: str | None = None) -> Detector:
         """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did."""
-        from nfad.artifact import load
-
-        return load(Path(path), weights)
+        return cls(**vars(artifact.load(Path(path), weights)))
 
     def _from_tokens(
-        self, tokens: list[Tensor], views: Tensor | None, own: Tensor | None = None, prior: Tensor | None = None
+        self, tokens: list[Tensor], views: Tensor | None, exclude: Tensor | None = None, prior: Tensor | None = None
     ) -> Scores:
+        config = self.config
         with torch.inference_mode():
-            out = self.scorer(tokens, views, own, prior)
-            maps = {}
-            for name in MAPS:
-                mean, spread = self.normal_maps[name]
-                maps[name] = (pixel_maps(getattr(out, name), self.config.size, self.config.sigma) - mean) / spread
-            return Scores(
-                maps=maps,
-                score=image_score(maps["detection"], self.config.top),
-                control_score=image_score(maps["control"], self.config.top),
-                gate=out.gate,
-                participation=out.participation,
-                nuisance_fraction=out.nuisance_fraction,
-                nuisance_by_family=out.nuisance_by_family,
-            )
+            out = self.scorer(tokens, views, exclude, prior)
+            return z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
 
-    def _predictions(self, names: list[str], views: Tensor, geometries: list[Geometry]) -> Iterator[Prediction]:
-        out = self.predict_tensor(views)
-        threshold, control_threshold = self.held_out.at(self.config.false_alarm_rate)
-        for i, (name, geometry) in enumerate(zip(names, geometries, strict=True)):
-            score, control_score = float(out.score[i]), float(out.control_score[i])
-            yield Prediction(
-                score=score,
-                is_anomalous=score > threshold,
-                threshold=threshold,
-                map=out.maps["localization"][i].numpy(),
-                detection_map=out.maps["detection"][i].numpy(),
-                control_map=out.maps["control"][i].numpy(),
-                gate=float(out.gate[i]),
-                participation=float(out.participation[i]),
-                nuisance_fraction=float(out.nuisance_fraction[i]),
-                nuisance_by_family={family: float(share[i]) for family, share in out.nuisance_by_family.items()},
-                control_score=control_score,
-                control_threshold=control_threshold,
-                excess_filtered=self.held_out.excess_filtered(score, control_score),
-                p_value=p_value(self.held_out.detection, score),
-                geometry=geometry,
-                source=name,
-            )
+    def _predictions(self, seen: list[tuple[str, Tensor, Geometry]]) -> Iterator[Prediction]:
+        out = self.predict_tensor(torch.stack([view for _, view, _ in seen]))
+        for index, (name, _, geometry) in enumerate(seen):
+            yield self._judged(out, index, geometry, name)
+
+    def _judged(self, out: Scores, index: int, geometry: Geometry | None, source: str) -> Prediction:
+        maps = {name: each[index].numpy() for name, each in out.maps.items()}
+        gated = "localization" in maps
+        found = Outputs(
+            score=float(out.score[index]),
+            unfiltered_score=float(out.unfiltered_score[index]),
+            map=maps["localization" if gated else "detection"],
+            unfiltered_map=maps["control"],
+            participation=float(out.participation[index]),
+            nuisance_fraction=float(out.nuisance_fraction[index]),
+            nuisance_by_family={family: float(share[index]) for family, share in out.nuisance_by_family.items()},
+            detection_map=maps["detection"] if gated else None,
+            gate=None if out.gate is None else float(out.gate[index]),
+        )
+        return judged(found, self.held_out, self.config.false_alarm_rate, geometry, source)
+
+
+def _teacher(config: Config) -> Teacher:
+    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 NORMAL, ANOMALOUS = "normal", "anomalous"  # verdicts
+UNREADABLE = "unreadable"  # in their place in a record, where there is no image to judge
 # Words a person understands for the families of nuisance.
 FAMILY_WORDS = {
     "photometric": "illumination-like",
@@ -68,44 +70,35 @@ class Prediction:
     """The verdict on one image. Maps are z-scored against the fit's normals and live in the model's square view;
     `in_original(map)` lays one over the photo."""
 
-    score: float  # mean of the top 1 % of detection_map
+    score: float  # mean of the highest 1 % of the filtered map
     is_anomalous: bool  # score > threshold
     threshold: float
-    map: np.ndarray  # where: the gated localization read-out
-    detection_map: np.ndarray
-    control_map: np.ndarray  # the same detector without the filter
-    gate: float
-    participation: float
+    map: np.ndarray  # where it deviates: what the filter left
+    unfiltered_map: np.ndarray  # the same without the filter
+    participation: float  # how spread out the deviation is, in (0, 1]
     nuisance_fraction: float  # share of the discrepancy's energy inside the nuisance subspace
     nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
-    control_score: float = float("nan")
-    control_threshold: float = float("nan")
-    excess_filtered: float = float("nan")  # share of the control score's excess over normals that the filter took out
+    unfiltered_score: float = float("nan")
+    unfiltered_threshold: float = float("nan")
+    excess_filtered: float = float("nan")  # share of the unfiltered score's excess over normals that was filtered out
     p_value: float = float("nan")  # share of normal images expected to score at least this high
+    gate: float | None = None  # the paper's γ; None where the map has no gate (localization="detection")
+    detection_map: np.ndarray | None = None  # what the score is taken of; None where that is `map` itself
     geometry: Geometry | None = None
     source: str = ""  # the path it came from, "" for an array
 
     @property
-    def control_is_anomalous(self) -> bool:
+    def unfiltered_is_anomalous(self) -> bool:
         """What the same detector would have said without the filter."""
-        return self.control_score > self.control_threshold
+        return self.unfiltered_score > self.unfiltered_threshold
 
-    def facts(self) -> dict[str, Any]:
-        """All but the maps, by the names that every record of an image gives them."""
-        return {
-            "verdict": ANOMALOUS if self.is_anomalous else NORMAL,
-            "score": self.score,
-            "threshold": self.threshold,
-            "p_value": self.p_value,
-            "control_verdict": ANOMALOUS if self.control_is_anomalous else NORMAL,
-            "control_score": self.control_score,
-            "control_threshold": self.control_threshold,
-            "excess_filtered": self.excess_filtered,
-            "nuisance_fraction": self.nuisance_fraction,
-            "nuisance_by_family": dict(self.nuisance_by_family),
-            "gate": self.gate,
-            "participation": self.participation,
-        }
+    @property
+    def verdict(self) -> str:
+        return ANOMALOUS if self.is_anomalous else NORMAL
+
+    @property
+    def unfiltered_verdict(self) -> str:
+        return ANOMALOUS if self.unfiltered_is_anomalous else NORMAL
 
     def in_original(self, view: np.ndarray) -> np.ndarray:
         """One of this prediction's maps in the original image's geometry (NaN outside the model's view)."""
@@ -120,12 +113,85 @@ class Prediction:
             several = len(self.nuisance_by_family) > 1
             like, mostly = (f"{like}, mostly {word},", f"mostly {word}") if several else (word, word)
         share = f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out"
-        if self.is_anomalous and self.control_is_anomalous:
+        if self.is_anomalous and self.unfiltered_is_anomalous:
             return f"Anomalous, with and without the filter; {share}."
         if self.is_anomalous:
             return f"Anomalous; only the filtered view shows it; {share}."
-        if self.control_is_anomalous:
+        if self.unfiltered_is_anomalous:
             if self.excess_filtered == self.excess_filtered:
                 share = f"{self.excess_filtered:.0%} of its excess over normal parts was filtered out, {mostly}"
             return f"Normal; would have been rejected without the filter; {share}."
         return f"Normal, with and without the filter; {share}."
+
+
+@dataclass(frozen=True)
+class InspectionRecord:
+    """What is kept of one inspected image, in CSV, JSON lines, SQL and HTTP alike; docs/record.md says it in full.
+
+    Fields in this order. A number that is not finite is None, as are all numbers of an image that cannot be read.
+    """
+
+    id: str  # unique among the records it is kept with
+    time: str  # when it was judged, ISO 8601 in UTC
+    image: str  # as whoever delivered it called it: a path, or a file name
+    sha256: str  # of the image's file; "" where it could not be read
+    model: str  # name of the model, or of its file
+    model_sha256: str
+    verdict: str  # normal, anomalous or unreadable
+    explanation: str  # one sentence for people; why, if it cannot be read
+    milliseconds: float  # from taking the image to its verdict
+    score: float | None = None
+    threshold: float | None = None
+    false_alarm_rate: float | None = None
+    p_value: float | None = None
+    unfiltered_verdict: str | None = None
+    unfiltered_score: float | None = None
+    unfiltered_threshold: float | None = None
+    excess_filtered: float | None = None
+    nuisance_fraction: float | None = None
+    nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
+    participation: float | None = None
+    gate: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        prediction: Prediction,
+        *,
+        id: str,
+        time: str,
+        image: str,
+        sha256: str,
+        model: str,
+        model_sha256: str,
+        false_alarm_rate: float,
+        milliseconds: float,
+    ) -> InspectionRecord:
+        """The record of a prediction, without its maps."""
+        numbers = {name: _finite(getattr(prediction, name)) for name in NUMBERS}
+        families = {family: share for family, share in prediction.nuisance_by_family.items() if math.isfinite(share)}
+        return cls(
+            id=id, time=time, image=image, sha256=sha256, model=model, model_sha256=model_sha256,
+            verdict=prediction.verdict, explanation=prediction.explain(), milliseconds=round(milliseconds, 1),
+            false_alarm_rate=false_alarm_rate, unfiltered_verdict=prediction.unfiltered_verdict,
+            nuisance_by_family=families, **numbers,
+        )  # fmt: skip
+
+    @property
+    def is_readable(self) -> bool:
+        return self.verdict != UNREADABLE
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+RECORD_FIELDS = tuple(each.name for each in fields(InspectionRecord))
+NUMBERS = (
+    "score", "threshold", "p_value", "unfiltered_score", "unfiltered_threshold", "excess_filtered",
+    "nuisance_fraction", "participation", "gate",
+)  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

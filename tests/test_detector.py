@@ -7,7 +7,7 @@ from parts import part, parts, tiny
 from PIL import Image
 
 from nfad import Config, Detector, NfadError
-from nfad.nuisance import families_of
+from nfad.fitting.nuisance import families_of
 
 NORMALS = parts(20)
 VARIANTS = [
@@ -30,9 +30,9 @@ def test_every_reference_and_order_fits_predicts_and_survives_the_disk(variant, 
     fitted = Detector.fit(NORMALS, tiny(**variant))
     image = part(99, size=80, defect=True)
     first = fitted.predict(image)
-    assert np.isfinite([first.score, first.control_score, first.gate, first.participation]).all()
+    assert np.isfinite([first.score, first.unfiltered_score, first.gate, first.participation]).all()
     assert 0 <= first.gate <= 1 and 0 < first.participation <= 1 + 1e-5 and 0 <= first.nuisance_fraction <= 1
-    assert first.map.shape == first.detection_map.shape == first.control_map.shape == (64, 64)
+    assert first.map.shape == first.detection_map.shape == first.unfiltered_map.shape == (64, 64)
     assert first.in_original(first.map).shape == (80, 80)
     again = Detector.load(fitted.save(tmp_path / "m.nfad")).predict(image)
     tolerance = 1e4 * np.finfo(np.float32).eps * max(1, abs(first.score))
@@ -89,9 +89,9 @@ def test_rank_zero_is_the_control(detector):
     bare = Detector.fit(NORMALS, tiny(rank={}, common_mode=False))
     prediction = bare.predict(part(7))
     assert prediction.nuisance_fraction == 0
-    np.testing.assert_allclose(prediction.detection_map, prediction.control_map, atol=1e-4)
+    np.testing.assert_allclose(prediction.detection_map, prediction.unfiltered_map, atol=1e-4)
     np.testing.assert_allclose(
-        prediction.control_map, detector.predict(part(7)).control_map, atol=1e-3
+        prediction.unfiltered_map, detector.predict(part(7)).unfiltered_map, atol=1e-3
     )  # the filter does not touch the control
 
 
@@ -183,9 +183,9 @@ def test_a_teacher_tied_to_one_size_says_so():
 
 def test_the_held_out_normals_numbers_are_kept_one_an_image_and_survive_saving(detector, tmp_path):
     normals = detector.normals
-    assert sorted(normals["score"]) == list(detector.held_out.detection)
-    assert sorted(normals["control_score"]) == list(detector.held_out.control)
-    assert {len(values) for values in normals.values()} == {len(detector.held_out.detection)}
+    assert sorted(normals["score"]) == list(detector.held_out.filtered)
+    assert sorted(normals["unfiltered_score"]) == list(detector.held_out.unfiltered)
+    assert {len(values) for values in normals.values()} == {len(detector.held_out.filtered)}
     families = {name.removeprefix("nuisance:") for name in normals if name.startswith("nuisance:")}
     assert families == {family for names in detector.scorer.operator.families for family in names}
     assert Detector.load(detector.save(tmp_path / "a.nfad")).normals == normals

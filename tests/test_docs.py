@@ -9,7 +9,7 @@ import pytest
 import typer
 from parts import part, tiny
 
-from nfad.cli import app
+from nfad.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 

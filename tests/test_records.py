@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from nfad.records import Prediction
 
-MAPS = {name: np.zeros((2, 2), np.float32) for name in ("map", "detection_map", "control_map")}
+MAPS = {name: np.zeros((2, 2), np.float32) for name in ("map", "detection_map", "unfiltered_map")}
 numbers = st.floats(-50, 50)
 shares = st.floats(0, 1)
 
 
-def prediction(score=1.0, threshold=2.0, control_score=3.0, control_threshold=2.0, **changes):
+def prediction(score=1.0, threshold=2.0, unfiltered_score=3.0, unfiltered_threshold=2.0, **changes):
     given = {"gate": 0.25, "participation": 0.5, "nuisance_fraction": 0.75, "p_value": 0.125, **changes}
     return Prediction(
-        score=score, is_anomalous=score > threshold, threshold=threshold, control_score=control_score,
-        control_threshold=control_threshold, **MAPS, **given,
+        score=score, is_anomalous=score > threshold, threshold=threshold, unfiltered_score=unfiltered_score,
+        unfiltered_threshold=unfiltered_threshold, **MAPS, **given,
     )  # fmt: skip
 
 
@@ -25,13 +25,13 @@ def test_facts_are_the_fields_of_the_same_name_and_two_verdicts(score, threshold
     judged = prediction(score, threshold, control, limit, nuisance_by_family=families, excess_filtered=0.5)
     facts = judged.facts()
     assert facts.pop("verdict") == ("anomalous" if score > threshold else "normal")
-    assert facts.pop("control_verdict") == ("anomalous" if control > limit else "normal")
+    assert facts.pop("unfiltered_verdict") == ("anomalous" if control > limit else "normal")
     assert facts == {name: getattr(judged, name) for name in facts}
 
 
 def test_facts_are_all_that_is_neither_a_map_nor_a_place():
     names = {field.name for field in dataclasses.fields(Prediction)}
-    verdicts = {"verdict", "control_verdict"}
+    verdicts = {"verdict", "unfiltered_verdict"}
     assert set(prediction().facts()) == names - set(MAPS) - {"is_anomalous", "geometry", "source"} | verdicts
 
 
@@ -42,7 +42,7 @@ def test_facts_are_a_copy():
 
 
 @pytest.mark.parametrize(
-    ("score", "control_score", "words"),
+    ("score", "unfiltered_score", "words"),
     [
         (3, 3, "Anomalous, with and without the filter"),
         (3, 1, "Anomalous; only the filtered view shows it"),
@@ -50,13 +50,14 @@ def test_facts_are_a_copy():
         (1, 1, "Normal, with and without the filter"),
     ],
 )
-def test_the_sentence_says_what_the_filter_changed(score, control_score, words):
-    assert prediction(score, control_score=control_score).explain().startswith(words)
-    told = prediction(score, control_score=control_score, nuisance_by_family={"sensor": 0.1, "background": 0.6})
+def test_the_sentence_says_what_the_filter_changed(score, unfiltered_score, words):
+    assert prediction(score, unfiltered_score=unfiltered_score).explain().startswith(words)
+    told = prediction(score, unfiltered_score=unfiltered_score, nuisance_by_family={"sensor": 0.1, "background": 0.6})
     assert told.explain().endswith(
         "75% of the deviation is acquisition-like, mostly background-like, and was filtered out."
     )
-    lamp = prediction(1, control_score=3, excess_filtered=0.9, nuisance_by_family={"sensor": 0.1, "photometric": 0.2})
+    families = {"sensor": 0.1, "photometric": 0.2}
+    lamp = prediction(1, unfiltered_score=3, excess_filtered=0.9, nuisance_by_family=families)
     assert lamp.explain().endswith("90% of its excess over normal parts was filtered out, mostly illumination-like.")
-    one = prediction(score, control_score=control_score, nuisance_by_family={"photometric": 0.75})
+    one = prediction(score, unfiltered_score=unfiltered_score, nuisance_by_family={"photometric": 0.75})
     assert one.explain().endswith("75% of the deviation is illumination-like and was filtered out.")

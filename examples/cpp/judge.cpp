@@ -76,7 +76,7 @@ int main(int count, char** arguments) try {
     request.infer();
 
     const float score = request.get_tensor("score").data<float>()[0];
-    const float control = request.get_tensor("control_score").data<float>()[0];
+    const float control = request.get_tensor("unfiltered_score").data<float>()[0];
     std::cout << (score > threshold ? "anomalous" : "normal") << "  score " << score << "  threshold " << threshold
               << "  without the filter " << control << '\n';
     return 0;

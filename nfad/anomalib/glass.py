@@ -12,7 +12,7 @@ from torch import Tensor, nn, optim
 from nfad.anomalib.host import AnomalibHost
 from nfad.errors import NfadError
 from nfad.hosts.host import checked_images
-from nfad.tokens import Progress
+from nfad.system.progress import Progress
 from nfad.vision.teacher import EMBEDDED_ARCHITECTURE
 from nfad.vision.weights import embedded_cnn_state
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from nfad.data.blade import DEFECTS
 from nfad.data.listing import absent, check_category, dataset
-from nfad.data.render import DOMAINS, render
 from nfad.errors import NfadError
 from nfad.records import Dataset, Sample
+from nfad.vision.blade import DEFECTS
+from nfad.vision.render import DOMAINS, render
 
 __all__ = [
     "DEFECTS", "DOMAINS", "NAME", "TITLE", "categories", "read", "read_demo", "recognises", "render", "write_demo",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.machine import ready_for_openvino
+from nfad.system.platform import ready_for_openvino
 
 Promise = Callable[[], dict[str, np.ndarray]]  # waits for the outputs; to be called once
 Session = Callable[[np.ndarray], Promise]

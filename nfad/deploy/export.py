@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,17 @@ from typing import Any
 import onnx
 
 import nfad
-from nfad.deploy.folder import GRAPHS, new_folder, sha256, write_facts
-from nfad.deploy.graph import OUTPUTS, family_names
+from nfad.deploy.folder import GRAPHS, write_metadata
+from nfad.deploy.graph import outputs_of
 from nfad.deploy.onnx_graph import Frame, halve_weights, joined, networks_of
 from nfad.deploy.parity import LIMITS, Parity, compare, images_for
 from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL
+from nfad.system.files import new_folder, sha256_of
+from nfad.system.progress import Progress
 from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def export(
     weights: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], Parity]:
-    """Write `out`, or nothing if its verdicts are not torch's. Gives the facts of model.json, and the comparison.
+    """Write `out`, or nothing if its verdicts are not torch's. Gives the metadata of model.json, and the comparison.
 
     `normals` are images of good parts: the comparison's, and int8's calibration (the fit's own serve best).
     """
@@ -92,22 +92,22 @@ def ship(
 ) -> tuple[dict[str, Any], Parity]:
     """The rest once the graph of `detector` is built; it is compared with `beside`, or with the detector itself."""
     images, source = images_for(detector, normals, options.frame)
-    facts = facts_of(detector, model, options)
+    metadata = metadata_of(detector, model, options)
     with new_folder(out) as folder:
         _write(graph, folder, options)
-        write_facts(folder, facts)
+        write_metadata(folder, metadata)
         runtime, limits = Runtime.load(folder), LIMITS[options.precision]
         parity = compare(beside or detector, runtime, images, source, limits, progress)
         if not parity.passed:
             raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {parity}")
-        facts = write_facts(folder, facts | {"parity": parity.as_dict()})
-    return facts, parity
+        metadata = write_metadata(folder, metadata | {"parity": parity.as_dict()})
+    return metadata, parity
 
 
-def facts_of(detector: Detector, model: Path, options: Options) -> dict[str, Any]:
+def metadata_of(detector: Detector, model: Path, options: Options) -> dict[str, Any]:
     """All that a line PC needs to know beside the graph; a threshold is changed here, never in the graph."""
-    threshold, control_threshold = detector.held_out.at(detector.config.false_alarm_rate)
-    families = family_names(detector)
+    threshold, unfiltered_threshold = detector.held_out.at(detector.config.false_alarm_rate)
+    families = detector.scorer.operator.family_names
     return {
         "nfad": nfad.__version__,
         "backend": options.backend,
@@ -116,21 +116,21 @@ def facts_of(detector: Detector, model: Path, options: Options) -> dict[str, Any
             "name": "pixels", "layout": "n, height, width, RGB", "bits": options.bits, "frame": options.frame,
             "batch": None if options.dynamic_batch else 1,
         },
-        "outputs": list(OUTPUTS),
+        "outputs": list(outputs_of(detector)),
         "families": list(families),
         "words": {
             "verdicts": {"false": NORMAL, "true": ANOMALOUS},
             "families": {family: FAMILY_WORDS.get(family, family) for family in families},
         },
         "threshold": threshold,
-        "control_threshold": control_threshold,
+        "unfiltered_threshold": unfiltered_threshold,
         "false_alarm_rate": detector.false_alarm_rate,
         "held_out": dataclasses.asdict(detector.held_out),
         "normals": {name: list(values) for name, values in detector.normals.items()},
         "fitted_on": detector.fitted_on,
         "config": detector.config.as_dict(),
         "teacher": dataclasses.asdict(detector.teacher.identity),
-        "model": {"name": model.name, "sha256": sha256(model)},
+        "model": {"name": model.name, "sha256": sha256_of(model)},
     }  # fmt: skip
 
 

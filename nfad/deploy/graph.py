@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
+from nfad.reference.scoring import z_scored
 from nfad.reference.student import Student
-from nfad.scoring import MAPS
-from nfad.vision.images import to_view
-from nfad.vision.maps import image_score, pixel_maps
-
-# What every graph gives, in this order. Maps are (n, size, size), the rest (n,), families (n, family).
-OUTPUTS = (
-    "score", "control_score", "map", "detection_map", "control_map", "gate", "participation", "nuisance_fraction",
-    "nuisance_by_family",
-)  # fmt: skip
+from nfad.vision.maps import pixel_maps
 
 
-def family_names(detector: Detector) -> tuple[str, ...]:
-    """The columns of `nuisance_by_family`."""
-    return tuple(dict.fromkeys(name for block in detector.scorer.operator.families for name in block))
+def outputs_of(detector: Detector) -> tuple[str, ...]:
+    """What the graph gives, in this order. Maps are (n, size, size), families (n, family), the rest (n,).
+
+    A gated localization has a map of its own beside the one the score is taken of, and its gate.
+    """
+    own = () if detector.scorer.operator.keep is None else ("detection_map", "gate")
+    numbers = ("participation", "nuisance_fraction", "nuisance_by_family")
+    return ("score", "unfiltered_score", "map", "unfiltered_map", *numbers, *own)
 
 
 def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
@@ -62,39 +59,38 @@ class Networks(nn.Module):
 
 
 class ReadOuts(nn.Module):
-    """What `Networks` gives → OUTPUTS."""
+    """What `Networks` gives → `outputs_of`."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.scorer, self.config, self.normal_maps = detector.scorer, detector.config, detector.normal_maps
-        self.families = family_names(detector)
+        self.families = detector.scorer.operator.family_names
+        self.outputs = outputs_of(detector)
         pixel_maps(torch.zeros(1, detector.teacher.grid**2), self.config.size, self.config.sigma)  # once for real, too
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        blocks = len(self.config.blocks)
+        config, blocks = self.config, len(self.config.blocks)
         tokens, rest = inputs[:blocks], list(inputs[blocks:])
-        prior = rest.pop(0) if self.config.foreground else None
+        prior = rest.pop(0) if config.foreground else None
         out = self.scorer.read(tokens, rest or None, None, prior)
-        maps = {}
-        for name in MAPS:
-            mean, spread = self.normal_maps[name]
-            maps[name] = (pixel_maps(getattr(out, name), self.config.size, self.config.sigma) - mean) / spread
-        shares = [out.nuisance_by_family[family] for family in self.families]
-        return (
-            image_score(maps["detection"], self.config.top),
-            image_score(maps["control"], self.config.top),
-            maps["localization"],
-            maps["detection"],
-            maps["control"],
-            out.gate,
-            out.participation,
-            out.nuisance_fraction,
-            torch.stack(shares, dim=1) if shares else out.gate.new_zeros(len(out.gate), 0),
-        )
+        found = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
+        shares = [found.nuisance_by_family[family] for family in self.families]
+        by_name = {
+            "score": found.score,
+            "unfiltered_score": found.unfiltered_score,
+            "map": found.maps.get("localization", found.maps["detection"]),
+            "unfiltered_map": found.maps["control"],
+            "participation": found.participation,
+            "nuisance_fraction": found.nuisance_fraction,
+            "nuisance_by_family": torch.stack(shares, dim=1) if shares else found.score.new_zeros(len(found.score), 0),
+            "detection_map": found.maps["detection"],
+            "gate": found.gate,
+        }
+        return tuple(by_name[name] for name in self.outputs)
 
 
 class ViewGraph(nn.Module):
-    """Views (n, 3, size, size) in [0, 1] → OUTPUTS, plain torch on the CPU; `torch.onnx.export` takes it as it is."""
+    """Views (n, 3, size, size) in [0, 1] → `outputs_of`, in plain torch: `torch.onnx.export` takes it as it is."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
@@ -103,16 +99,3 @@ class ViewGraph(nn.Module):
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
         return self.read_outs(*self.networks(views))
-
-
-class Graph(nn.Module):
-    """RGB pixels (n, h, w, 3), uint8, of any height and width → OUTPUTS: what an exported file must equal."""
-
-    def __init__(self, detector: Detector) -> None:
-        super().__init__()
-        self.size, self.resize = detector.config.size, detector.config.resize
-        self.views = ViewGraph(detector)
-
-    def forward(self, pixels: UInt8[Tensor, "image height width 3"]) -> tuple[Tensor, ...]:
-        views = [to_view(np.asarray(image), self.size, self.resize)[0] for image in pixels]
-        return self.views(torch.stack(views))

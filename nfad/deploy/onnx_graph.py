@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, compose, helper, numpy_helper, parser
 from torch import Tensor, nn
 
-from nfad.deploy.graph import OUTPUTS, Networks, ReadOuts, token_shapes
+from nfad.deploy.graph import Networks, ReadOuts, outputs_of, token_shapes
 from nfad.detector import Detector
 
 OPSET = 18  # the first with an antialiased Resize
@@ -74,7 +74,7 @@ HOW = (
 def build(
     detector: Detector, dynamic_batch: bool = False, frame: Frame | None = None, bits: int = 8
 ) -> onnx.ModelProto:
-    """One model from RGB pixels (n, h, w, 3) to OUTPUTS."""
+    """One model from RGB pixels (n, h, w, 3) to `outputs_of`."""
     return joined(networks_of(detector, dynamic_batch), detector, dynamic_batch, frame, bits)
 
 
@@ -88,9 +88,9 @@ def joined(
     networks: onnx.ModelProto, detector: Detector, dynamic_batch: bool, frame: Frame | None, bits: int
 ) -> onnx.ModelProto:
     """Pixels before the networks, read-outs after; a node's name begins with its part: networks/, read_outs/."""
-    shapes, size = token_shapes(detector), detector.config.size
+    shapes, size, outputs = token_shapes(detector), detector.config.size, outputs_of(detector)
     tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())
-    after = exported(ReadOuts(detector).eval(), tokens, shapes, OUTPUTS, dynamic_batch)
+    after = exported(ReadOuts(detector).eval(), tokens, shapes, outputs, dynamic_batch)
     head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
     parts = [
         compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)
@@ -100,7 +100,7 @@ def joined(
     for part in parts[1:]:
         part.ir_version = whole.ir_version
         shared = [(value.name, value.name) for value in part.graph.input]
-        whole = compose.merge_models(whole, part, shared, outputs=[*OUTPUTS] if part is parts[-1] else None)
+        whole = compose.merge_models(whole, part, shared, outputs=[*outputs] if part is parts[-1] else None)
     whole.graph.name, whole.producer_name = "nfad", "nfad"
     onnx.checker.check_model(whole)
     return whole
@@ -135,7 +135,7 @@ def exported(
 
 
 def _outputs_from_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """An output that is always the same (a gate that is always open) becomes a weight, which a merge would lose."""
+    """An output that is always the same (families of no columns) becomes a weight, which a merge would lose."""
     outputs = {value.name for value in model.graph.output}
     for tensor in model.graph.initializer:
         if tensor.name in outputs:

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import onnx
 
-from nfad.machine import ready_for_openvino
+from nfad.system.platform import ready_for_openvino
 
 ready_for_openvino()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,19 @@ import numpy as np
 import torch
 from PIL import Image
 
-from nfad.data.render import render
 from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.records import Prediction
+from nfad.system.progress import Progress
 from nfad.vision.corruptions import suite
-from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.images import load_part, to_view
 from nfad.vision.interventions import SETS, intervene
+from nfad.vision.pixels import eight_bits
+from nfad.vision.render import render
 
 NORMALS = 16  # images looked at, each also corrupted once and edited once
-MAPS = ("map", "detection_map", "control_map")
+MAPS = ("map", "unfiltered_map", "detection_map")
 
 
 TIE = 1e-3  # torch's score this near its threshold, relatively: rounding alone decides, and no verdict can flip
@@ -89,13 +91,14 @@ def compare(
     images: Sequence[np.ndarray],
     source: str,
     limits: Limits,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Parity:
     """Judge every image both ways."""
     drifts, maps, flips, ties = [], [0.0], 0, 0
     for index, image in enumerate(images):
         wanted, found = detector.predict(image), runtime.predict(image)
-        maps += [_map_drift(getattr(wanted, name), getattr(found, name)) for name in MAPS]
+        both = ((getattr(wanted, name), getattr(found, name)) for name in MAPS)
+        maps += [_map_drift(*pair) for pair in both if pair[0] is not None]
         for torch_score, threshold, score, own in _scores(wanted, found):
             drifts.append(abs(score - torch_score) / max(1, abs(torch_score)))
             tie = abs(torch_score - threshold) <= TIE * max(1, abs(torch_score))
@@ -110,7 +113,7 @@ def compare(
 def _scores(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, float, float, float]]:
     """Each score with its own threshold: 8 bits have theirs."""
     yield wanted.score, wanted.threshold, found.score, found.threshold
-    yield wanted.control_score, wanted.control_threshold, found.control_score, found.control_threshold
+    yield wanted.unfiltered_score, wanted.unfiltered_threshold, found.unfiltered_score, found.unfiltered_threshold
 
 
 def _map_drift(wanted: np.ndarray, found: np.ndarray) -> float:
@@ -125,7 +128,7 @@ def images_for(
     rng = np.random.default_rng(detector.config.seed)
     if normals:
         chosen = sorted(rng.choice(len(normals), min(NORMALS, len(normals)), replace=False).tolist())
-        plain, source = [_eight_bits(normals[index]) for index in chosen], f"{len(chosen)} normals"
+        plain, source = [eight_bits(load_part(normals[index])) for index in chosen], f"{len(chosen)} normals"
         if frame and any(image.shape[:2] != frame for image in plain):
             raise NfadError(
                 f"the normals are not all {frame[0]}×{frame[1]} (height × width), the --frame asked for; "
@@ -152,8 +155,3 @@ def _changed(detector: Detector, plain: Sequence[np.ndarray]) -> Iterator[np.nda
         pixels = torch.from_numpy(image.copy()).permute(2, 0, 1)[None] / 255
         edited = intervene(edits[index * 7 % len(edits)], pixels, prior.clone(), generator)
         yield (edited[0] * 255).round().byte().permute(1, 2, 0).numpy()
-
-
-def _eight_bits(image: ImageLike) -> np.ndarray:
-    pixels = load_part(image)
-    return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)

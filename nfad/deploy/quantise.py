@@ -18,9 +18,9 @@ from torch import Tensor
 from nfad.deploy.graph import token_shapes
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.machine import ready_for_openvino
 from nfad.reference.student import Student
-from nfad.tokens import Progress
+from nfad.system.platform import ready_for_openvino
+from nfad.system.progress import Progress
 from nfad.vision.images import load_part, to_view
 from nfad.vision.teacher import VitTeacher
 

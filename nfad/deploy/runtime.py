@@ -7,28 +7,34 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from nfad.config import Config
 from nfad.deploy.backends import Session, open_session
-from nfad.deploy.folder import FACTS, GRAPHS, read_facts
+from nfad.deploy.folder import GRAPHS, METADATA, read_metadata
 from nfad.errors import NfadError
 from nfad.records import Prediction
-from nfad.threshold import Threshold, p_value
+from nfad.system.files import sha256_of
+from nfad.system.progress import Skip
+from nfad.verdict.prediction import Outputs, judged
+from nfad.verdict.threshold import Threshold
 from nfad.vision.pixels import ImageLike, framing, load_part
 
-Skip = Callable[[ImageLike, str], None]
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Runtime:
     """An exported detector. Immutable: another false-alarm rate is another Runtime over the same graph."""
 
-    facts: Mapping[str, Any]  # model.json
+    metadata: Mapping[str, Any]  # model.json
     session: Session
+    config: Config
     held_out: Threshold
-    rate: float  # asked for; `false_alarm_rate` is the one the held-out normals support
+    sha256: str = ""  # of model.json, which holds those of the graph's files
 
     @classmethod
     def load(cls, path: str | Path, threads: int | None = None) -> Runtime:
@@ -37,42 +43,64 @@ class Runtime:
         `threads` limits the cores an image is judged with; None takes all.
         """
         folder = Path(path)
-        facts = read_facts(folder)
-        session = open_session(facts["backend"], folder / GRAPHS[facts["backend"]][0], threads)
-        held_out = Threshold(**{name: tuple(scores) for name, scores in facts["held_out"].items()})
-        rate = facts["config"]["false_alarm_rate"]
-        if facts["threshold"] != held_out.at(rate)[0]:  # to go on with another one would surprise whoever set it
+        metadata = read_metadata(folder)
+        session = open_session(metadata["backend"], folder / GRAPHS[metadata["backend"]][0], threads)
+        held_out = Threshold(**{name: tuple(scores) for name, scores in metadata["held_out"].items()})
+        config = Config.from_dict(metadata["config"])
+        threshold = held_out.at(config.false_alarm_rate)[0]
+        if metadata["threshold"] != threshold:  # to go on with another one would surprise whoever set it
             raise NfadError(
-                f"the threshold in {folder / FACTS} was changed by hand; put {held_out.at(rate)[0]} back and choose a "
+                f"the threshold in {folder / METADATA} was changed by hand; put {threshold} back and choose a "
                 "false-alarm rate when it is run"
             )
-        return cls(facts, session, held_out, rate)
+        return cls(metadata, session, config, held_out, sha256_of(folder / METADATA))
 
     def at_rate(self, false_alarm_rate: float) -> Runtime:
         """The same detector at another false-alarm rate; nothing is exported again."""
         self.held_out.supported(false_alarm_rate)
-        return dataclasses.replace(self, rate=false_alarm_rate)
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, false_alarm_rate=false_alarm_rate))
 
     @property
     def false_alarm_rate(self) -> float:
-        return self.held_out.supported(self.rate)
+        """The rate the threshold stands for: the one asked for, or the smallest the held-out normals support."""
+        return self.held_out.supported(self.config.false_alarm_rate)
 
     @property
     def threshold(self) -> float:
-        return self.held_out.at(self.rate)[0]
+        return self.held_out.at(self.config.false_alarm_rate)[0]
 
+    @property
+    def fitted_on(self) -> int:
+        return self.metadata["fitted_on"]
+
+    @property
+    def normals(self) -> dict[str, tuple[float, ...]]:
+        return {name: tuple(values) for name, values in self.metadata["normals"].items()}
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata["teacher"]["architecture"]
+
+    @property
+    def exported(self) -> str:
+        return f"{self.metadata['precision']}, {self.metadata['backend']}, from {self.metadata['model']['name']}"
+
+    @overload
+    def predict(self, images: ImageLike) -> Prediction: ...
+    @overload
+    def predict(self, images: Sequence[ImageLike]) -> list[Prediction]: ...
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> Prediction | list[Prediction]:
         """A Prediction for one image (a path or an array), a list for several."""
         if isinstance(images, (str, Path, np.ndarray)):
             return self._begin(images)()
-        return list(self.predict_stream(images, ahead=True))
+        return list(self.predict_stream(images, prefetch=True))
 
     def predict_stream(
-        self, images: Iterable[ImageLike], skip: Skip | None = None, *, ahead: bool = False
+        self, images: Iterable[ImageLike], skip: Skip | None = None, *, prefetch: bool = False
     ) -> Iterator[Prediction]:
         """One Prediction after the other, each as soon as its image is there: a line waits for no batch to fill.
 
-        `ahead` takes the next image while this one is judged: faster where it is there already, a verdict late where
+        `prefetch` takes the next image while this one is judged: faster where it is there already, a verdict late where
         it has yet to come. `skip(image, reason)` is told of unreadable images, which are then left out; without it they
         raise.
         """
@@ -85,44 +113,64 @@ class Runtime:
                     yield from (finish() for finish in begun)
                     raise
                 skip(image, str(error))
-            if len(begun) > ahead:
+            if len(begun) > prefetch:
                 yield begun.popleft()()
         yield from (finish() for finish in begun)
+
+    def predict_views(self, views: Tensor | np.ndarray) -> list[Prediction]:
+        """Of views (n, 3, size, size) in [0, 1], e.g. changed on purpose.
+
+        A graph takes photos, so each reaches it as one, rounded to the 8 bits that a camera delivers.
+        """
+        self.check_takes_views()
+        photos = (self._photo(np.asarray(view)) for view in views)
+        return [dataclasses.replace(each, geometry=None) for each in self.predict_stream(photos, prefetch=True)]
+
+    def check_takes_views(self) -> None:
+        """Told before anything is measured: a graph for frames of one size cannot be shown the model's view."""
+        side = self.config.resize or self.config.size
+        frame = self.metadata["input"]["frame"]
+        if frame not in (None, [side, side]):
+            raise NfadError(
+                f"this export of {self.metadata['model']['name']} takes frames of {frame[0]}×{frame[1]} pixels "
+                f"(height × width) alone, and a changed view has {side}×{side}; export it without --frame"
+            )
 
     def _begin(self, image: ImageLike) -> Callable[[], Prediction]:
         pixels = self._fitting(load_part(image), image)
         promise = self.session(pixels[None])
         source = "" if isinstance(image, np.ndarray) else str(image)
-        return lambda: self._prediction(promise(), pixels.shape[:2], source)
+        return lambda: self._prediction(promise(), pixels.shape[0], pixels.shape[1], source)
 
-    def _prediction(self, found: Mapping[str, np.ndarray], frame: tuple[int, ...], source: str) -> Prediction:
+    def _prediction(self, found: Mapping[str, np.ndarray], height: int, width: int, source: str) -> Prediction:
         out = {name: value[0] for name, value in found.items()}
-        score, control_score = float(out["score"]), float(out["control_score"])
-        threshold, control_threshold = self.held_out.at(self.rate)
-        config = self.facts["config"]
-        return Prediction(
-            score=score,
-            is_anomalous=score > threshold,
-            threshold=threshold,
+        numbers = Outputs(
+            score=float(out["score"]),
+            unfiltered_score=float(out["unfiltered_score"]),
             map=out["map"],
-            detection_map=out["detection_map"],
-            control_map=out["control_map"],
-            gate=float(out["gate"]),
+            unfiltered_map=out["unfiltered_map"],
             participation=float(out["participation"]),
             nuisance_fraction=float(out["nuisance_fraction"]),
-            nuisance_by_family=dict(zip(self.facts["families"], map(float, out["nuisance_by_family"]), strict=True)),
-            control_score=control_score,
-            control_threshold=control_threshold,
-            excess_filtered=self.held_out.excess_filtered(score, control_score),
-            p_value=p_value(self.held_out.detection, score),
-            geometry=framing(*frame, config["size"], config["resize"]).geometry,
-            source=source,
+            nuisance_by_family=dict(zip(self.metadata["families"], map(float, out["nuisance_by_family"]), strict=True)),
+            detection_map=out.get("detection_map"),
+            gate=float(out["gate"]) if "gate" in out else None,
         )
+        geometry = framing(height, width, self.config.size, self.config.resize).geometry
+        return judged(numbers, self.held_out, self.config.false_alarm_rate, geometry, source)
+
+    def _photo(self, view: np.ndarray) -> np.ndarray:
+        """One that the graph need not scale, with the view where a model that crops will look."""
+        size = self.config.size
+        side = self.config.resize or size
+        start = (side - size) // 2
+        photo = np.zeros((side, side, 3), np.uint8)
+        photo[start : start + size, start : start + size] = np.rint(view * 255).astype(np.uint8).transpose(1, 2, 0)
+        return photo
 
     def _fitting(self, pixels: np.ndarray, image: ImageLike) -> np.ndarray:
         """Pixels as this graph takes them."""
         name = "the array" if isinstance(image, np.ndarray) else image
-        wanted, frame = self.facts["input"]["bits"], self.facts["input"]["frame"]
+        wanted, frame = self.metadata["input"]["bits"], self.metadata["input"]["frame"]
         if frame is not None and list(pixels.shape[:2]) != list(frame):
             raise NfadError(
                 f"{name} has {pixels.shape[0]}×{pixels.shape[1]} pixels (height × width), but this graph was exported "

@@ -17,7 +17,7 @@ from nfad.drift.ranks import Ranks, cells, rank_errors
 from nfad.drift.state import UNABSORBED, Answer, Block, DriftState, block, verdict
 from nfad.errors import NfadError
 from nfad.records import Prediction
-from nfad.threshold import conformal_threshold, smallest_rate
+from nfad.stats.conformal import conformal_threshold, smallest_rate
 
 CUT = 0.2  # the highest-scoring share of normals, where defects are: left out where ordinary parts are compared
 RECENT = 1000  # parts whose numbers are kept: for effects, and to be taken out of the history after an alarm
@@ -32,7 +32,7 @@ SPARED = 0.1  # share of the rate, for either line, that too few normals have dr
 def numbers_of(prediction: Prediction) -> dict[str, float]:
     """What a monitor is told of one part; anything with a prediction's names will do."""
     families = {f"{words.FAMILY}{family}": share for family, share in prediction.nuisance_by_family.items()}
-    names = ("score", "control_score", "participation", "nuisance_fraction")
+    names = ("score", "unfiltered_score", "participation", "nuisance_fraction")
     return {name: getattr(prediction, name) for name in names} | families
 
 
@@ -67,7 +67,7 @@ class DriftMonitor:
         self._line = conformal_threshold(held_out[:, 0], max(CUT, smallest_rate(len(held_out))))
         # Streams in order: what nuisance moves, the ordinary parts' score, every part's score; then those that compare
         # with a line instead of a history: most parts above that of ordinary ones, too many above the threshold.
-        shown = [i for i, name in enumerate(self._names) if name == "control_score" or name.startswith(words.FAMILY)]
+        shown = [i for i, name in enumerate(self._names) if name == "unfiltered_score" or name.startswith(words.FAMILY)]
         self._columns = np.array([*shown, 0, 0])
         self._bulk, self._tail, self._majority, self._flags = range(len(shown), len(shown) + 4)
         self._tail_bets = Tail((self._flag_rate, 0.05, CUT))
@@ -289,7 +289,7 @@ class DriftMonitor:
 
 
 def _checked_names(normals: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
-    first = ("score", "control_score")
+    first = ("score", "unfiltered_score")
     if missing := [name for name in first if name not in normals]:
         raise NfadError(f"the held-out normals lack {' and '.join(missing)}; fit the model again with this version")
     lengths = {name: len(values) for name, values in normals.items()}

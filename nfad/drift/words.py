@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from nfad.drift.state import ABSORBED, ABSORBED_AND_DEFECTS, DEFECTS, STEADY, UNABSORBED, Answer
-from nfad.evaluation.intervals import rate_interval
 from nfad.records import FAMILY_WORDS
+from nfad.stats.intervals import rate_interval
 
 FAMILY = "nuisance:"
 CROWDED = "more than half of the parts are flagged, so ordinary parts cannot be told from defects"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nfad.errors import NfadError
-from nfad.evaluation.exported import Model, check_takes_views, pixels_of
 from nfad.evaluation.metrics import PROTOCOLS
 from nfad.evaluation.tally import EvaluationRow, Judged, Resamples, Tally
+from nfad.model import Model
 from nfad.records import Prediction, Sample
 from nfad.vision.corruptions import Corruption
+from nfad.vision.images import load_part, pixels_of, to_view
 
 READ_OUTS = ("localization", "detection")
 
@@ -25,8 +26,8 @@ class ImageResult:
 
     sample: Sample
     score: float
-    control_score: float
-    gate: float
+    unfiltered_score: float
+    gate: float | None
     nuisance_fraction: float
 
 
@@ -37,7 +38,7 @@ class Evaluation:
     rows: tuple[EvaluationRow, ...]
     images: tuple[ImageResult, ...]
     threshold: float
-    control_threshold: float
+    unfiltered_threshold: float
     protocol: str
     pixel_error: float  # certified bound on the pixel metrics' distance from exact; 0 where every map was held
     without_mask: int  # bad images that have no mask and so are left out of the pixel metrics
@@ -67,50 +68,66 @@ def evaluate(
     if not samples:
         raise NfadError("there is nothing to evaluate: the test set is empty")
     if corruption:
-        check_takes_views(detector)
+        detector.check_takes_views()
     same = readout == "detection" or detector.config.localization == "detection"  # then `full` is NFAD itself
-    names = ("control", "nfad") if same else ("control", "nfad", "full")
+    names = ("unfiltered", "filtered") if same else ("unfiltered", "filtered", "full")
     tally = Tally(samples, names, detector.config.size, protocol, seed)
     images = []
 
-    def edited(view: Tensor, index: int) -> Tensor:
-        return corrupted(view, corruption, seed + index)
-
-    paths = [sample.path for sample in samples]
-    predictions = detector.predict_stream(paths, edit=edited if corruption else None)
+    predictions = _judged(detector, samples, corruption, seed)
     for sample, prediction in zip(samples, predictions, strict=True):
-        numbers = (prediction.score, prediction.control_score, prediction.gate, prediction.nuisance_fraction)
-        images.append(ImageResult(sample, *numbers))
+        numbers = ("score", "unfiltered_score", "gate", "nuisance_fraction")
+        images.append(ImageResult(sample, **{name: getattr(prediction, name) for name in numbers}))
         ours = (prediction.score, prediction.is_anomalous)
-        shown = prediction.map if readout == "localization" else prediction.detection_map
+        full = prediction.map if prediction.detection_map is None else prediction.detection_map
+        shown = prediction.map if readout == "localization" else full
         judged = {
-            "control": Judged(prediction.control_score, prediction.control_is_anomalous, prediction.control_map),
-            "nfad": Judged(*ours, shown),
-            "full": Judged(*ours, prediction.detection_map),
+            "unfiltered": Judged(
+                prediction.unfiltered_score, prediction.unfiltered_is_anomalous, prediction.unfiltered_map
+            ),
+            "filtered": Judged(*ours, shown),
+            "full": Judged(*ours, full),
         }
         tally.add(sample, prediction.geometry, {name: judged[name] for name in names})
         if on_result:
             on_result(sample, prediction)
     rows, resamples = tally.rows()
     for row in rows:
-        row.arms.setdefault("full", row.arms["nfad"])
-        resamples[row.domain].setdefault("full", resamples[row.domain]["nfad"])
-    threshold, control_threshold = detector.held_out.at(detector.config.false_alarm_rate)
+        row.arms.setdefault("full", row.arms["filtered"])
+        resamples[row.domain].setdefault("full", resamples[row.domain]["filtered"])
+    threshold, unfiltered_threshold = detector.held_out.at(detector.config.false_alarm_rate)
     return Evaluation(
         rows=tuple(rows),
         images=tuple(images),
         threshold=threshold,
-        control_threshold=control_threshold,
+        unfiltered_threshold=unfiltered_threshold,
         protocol=protocol,
         pixel_error=tally.pixel_error,
         without_mask=tally.without_mask,
         empty_masks=tally.empty_masks,
         pro_curves={
-            domain: {arm: arms[arm].resamples.pro_curve() for arm in ("control", "nfad")}
+            domain: {arm: arms[arm].resamples.pro_curve() for arm in ("unfiltered", "filtered")}
             for domain, arms in tally.pixels.items()
         },
         resamples=resamples,
     )
+
+
+def _judged(
+    model: Model, samples: Sequence[Sample], corruption: Corruption | None, seed: int
+) -> Iterator[Prediction]:
+    """Photos as they are, or their views under the corruption."""
+    if corruption is None:
+        yield from model.predict_stream([sample.path for sample in samples], prefetch=True)
+        return
+    size, resize, batch = model.config.size, model.config.resize, model.config.batch
+    for start in range(0, len(samples), batch):
+        chosen = samples[start : start + batch]
+        seen = [to_view(load_part(sample.path), size, resize) for sample in chosen]
+        views = [corrupted(view, corruption, seed + start + index) for index, (view, _) in enumerate(seen)]
+        predictions = model.predict_views(torch.stack(views))
+        for prediction, sample, (_, geometry) in zip(predictions, chosen, seen, strict=True):
+            yield replace(prediction, geometry=geometry, source=str(sample.path))
 
 
 def corrupted(view: Tensor, corruption: Corruption, seed: int) -> Tensor:

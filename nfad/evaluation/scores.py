@@ -18,20 +18,20 @@ class Scores:
     """One entry an image, all in the same order; higher scores are more anomalous."""
 
     score: np.ndarray
-    control_score: np.ndarray
+    unfiltered_score: np.ndarray
     label: np.ndarray  # true for bad images
     domain: np.ndarray
     threshold: float
-    control_threshold: float
+    unfiltered_threshold: float
     names: Sequence[str] = ()  # paths, for the record
 
     def __post_init__(self) -> None:
-        for name, kind in (("score", float), ("control_score", float), ("label", bool), ("domain", str)):
+        for name, kind in (("score", float), ("unfiltered_score", float), ("label", bool), ("domain", str)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=kind))
-        lengths = {len(self.score), len(self.control_score), len(self.label), len(self.domain)}
+        lengths = {len(self.score), len(self.unfiltered_score), len(self.label), len(self.domain)}
         if len(lengths | ({len(self.names)} if len(self.names) else set())) > 1:
             raise NfadError(f"scores, labels, domains and names must be as many; got {sorted(lengths)}")
-        if not (np.isfinite(self.score).all() and np.isfinite(self.control_score).all()):
+        if not (np.isfinite(self.score).all() and np.isfinite(self.unfiltered_score).all()):
             raise NfadError("every score must be finite; leave out the images that could not be judged")
 
     def of(self, domain: str) -> np.ndarray:
@@ -39,18 +39,20 @@ class Scores:
         return np.full(len(self.domain), True) if domain == EVERYWHERE else self.domain == domain
 
     def by_arm(self, arm: str) -> tuple[np.ndarray, float]:
-        return (self.control_score, self.control_threshold) if arm == "control" else (self.score, self.threshold)
+        if arm == "unfiltered":
+            return self.unfiltered_score, self.unfiltered_threshold
+        return self.score, self.threshold
 
 
 def grouped(scores: Scores) -> dict[str, np.ndarray]:
     """Each group's images, the most telling first. No image is in two; what both arms judge rightly is in none."""
-    flagged, control = scores.score > scores.threshold, scores.control_score > scores.control_threshold
+    flagged, control = scores.score > scores.threshold, scores.unfiltered_score > scores.unfiltered_threshold
     good, bad = ~scores.label, scores.label
     members = {
         "false_alarms": (good & flagged, -scores.score),
         "misses": (bad & ~flagged & ~control, scores.score),
-        "lost": (bad & ~flagged & control, -scores.control_score),
-        "silenced": (good & ~flagged & control, -scores.control_score),
+        "lost": (bad & ~flagged & control, -scores.unfiltered_score),
+        "silenced": (good & ~flagged & control, -scores.unfiltered_score),
         "found": (bad & flagged & ~control, -scores.score),
     }
     return {

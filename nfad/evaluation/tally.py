@@ -10,10 +10,11 @@ import numpy as np
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.evaluation.intervals import Interval, auroc_resamples, percentiles, rate_interval
+from nfad.evaluation.auroc import auroc_resamples
 from nfad.evaluation.metrics import image_metrics
 from nfad.evaluation.pixels import PixelArm
 from nfad.records import Geometry, Sample
+from nfad.stats.intervals import Interval, percentiles, rate_interval
 from nfad.vision.pixels import FORMATS
 
 EVERYWHERE = "all"  # the row of all domains' images together

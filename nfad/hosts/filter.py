@@ -18,9 +18,9 @@ from nfad.errors import NfadError
 from nfad.hosts.host import FeatureSource, Host, HostScores, Project, checked_images, features_and_prior
 from nfad.operator import MomentFitter, nuisance_subspace
 from nfad.operator.subspace import Rank
-from nfad.tokens import Progress
+from nfad.system.files import replacing
+from nfad.system.progress import Progress
 from nfad.vision.interventions import SETS, Intervention, intervene
-from nfad.writing import replacing
 
 FORMAT = 1
 

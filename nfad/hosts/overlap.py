@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from nfad.errors import NfadError
-from nfad.evaluation.intervals import Interval, paired_interval
+from nfad.evaluation.auroc import paired_interval
 from nfad.evaluation.metrics import image_metrics
 from nfad.hosts.filter import Filtered, NuisanceFilter, as_compared, remove
 from nfad.hosts.host import Host, checked_images, score_images
+from nfad.stats.intervals import Interval
 from nfad.vision.defects import KINDS, with_defects
 
 

@@ -14,7 +14,7 @@ from nfad.hosts.backbone import TeacherMaps, as_map, square_images
 from nfad.hosts.filter import NuisanceFilter
 from nfad.hosts.host import HostScores, Project
 from nfad.operator.readout import discrepancy
-from nfad.scoring import on_foreground
+from nfad.reference.scoring import on_foreground
 from nfad.vision.maps import image_score, pixel_maps
 
 
@@ -52,7 +52,7 @@ class Pair:
         if prior is not None:
             gaps = on_foreground(gaps, prior)
         maps = pixel_maps(gaps, config.size, config.sigma)
-        return HostScores(image_score(maps, config.top), maps)
+        return HostScores(image_score(maps, config.top_fraction), maps)
 
     def prepare(self, project: Project) -> Pair:
         return self

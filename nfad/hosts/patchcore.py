@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from nfad.errors import NfadError
 from nfad.hosts.backbone import embedded_maps
 from nfad.hosts.host import HostScores, Project, checked_images
-from nfad.tokens import Progress
+from nfad.system.progress import Progress
 from nfad.vision.maps import pixel_maps
 
 Backbone = Callable[[Tensor], list[Tensor]]

@@ -17,7 +17,7 @@ from nfad.hosts.backbone import Backbone, embedded_stages, maps_and_prior, squar
 from nfad.hosts.host import HostScores, Project
 from nfad.hosts.reverse import Maps, Reverse, Shape, cosine_maps, judge
 from nfad.hosts.training import FrozenFeatures, batches, steps_of, train
-from nfad.tokens import Progress
+from nfad.system.progress import Progress
 
 ENCODER_RATE = 1e-5
 WEIGHT_DECAY = 1e-5

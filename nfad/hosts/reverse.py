@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from nfad.hosts.backbone import Backbone, embedded_stages, maps_and_prior, square_images
 from nfad.hosts.host import HostScores, Project
 from nfad.hosts.training import FrozenFeatures, batches, steps_of, train
-from nfad.tokens import Progress
+from nfad.system.progress import Progress
 from nfad.vision.maps import pixel_maps
 
 Maps = Sequence[Float[Tensor, "image _ _ _"]]

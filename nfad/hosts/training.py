@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nfad.errors import NfadError
 from nfad.hosts.backbone import Backbone
-from nfad.tokens import Progress
+from nfad.system.progress import Progress
 
 ROOM = 4 * 2**30  # bytes of features kept in memory; beyond, they are computed again at every step
 

@@ -15,7 +15,7 @@ from nfad.errors import NfadError
 from nfad.hosts.backbone import Backbone, embedded_stages, maps_and_prior, square_images
 from nfad.hosts.host import HostScores, Project
 from nfad.hosts.training import FrozenFeatures, batches, steps_of, train
-from nfad.tokens import Progress
+from nfad.system.progress import Progress
 from nfad.vision.maps import pixel_maps
 
 STAGES = (0, 1, 2, 3)  # 1/2 to 1/16 of the image, as the paper reads its EfficientNet

@@ -25,9 +25,9 @@ class ReadOut:
 
     control: Float[Tensor, "image token"]
     detection: Float[Tensor, "image token"]
-    localization: Float[Tensor, "image token"]
+    localization: Float[Tensor, "image token"] | None  # None, as the gate, where no V_g is given
     participation: Float[Tensor, " image"]
-    gate: Float[Tensor, " image"]
+    gate: Float[Tensor, " image"] | None
     nuisance_fraction: Float[Tensor, " image"]
     nuisance_by_family: dict[str, Float[Tensor, " image"]] = field(default_factory=dict)
 
@@ -97,44 +97,52 @@ def read_out(
 
 def read_coefficients(
     blocks: Sequence[Coefficients],
-    keep: Sequence[Bool[Tensor, " _"]],
-    tau: float | Tensor,
+    keep: Sequence[Bool[Tensor, " _"]] | None,
+    tau: float | Tensor = 1.0,
     families: Sequence[Sequence[str]] | None = None,
     gate_by: str = "participation",
 ) -> ReadOut:
-    """The same for a reference that knows the coefficients without forming its tokens.
+    """The same for a reference that knows the coefficients without forming its tokens; without `keep` there is no V_g,
+    and so neither a gate nor a localization map.
 
     Columns are chosen by products with 0 and 1, never by indexing, so that the function can be exported as a graph.
     """
     names = list(dict.fromkeys(name for block in families or () for name in block))
-    sums, detected = [], []
-    residual_energy = nuisance_energy = family_energy = 0.0
-    for index, (block, kept) in enumerate(zip(blocks, keep, strict=True)):
+    detected, localized = [], []
+    residual_energy = nuisance_energy = family_energy = torch.zeros((), dtype=blocks[0].dot.dtype)
+    control = torch.stack([1 - block.dot for block in blocks]).mean(dim=0)
+    spread = participation_ratio(control)
+    strength = None if keep is None else gate(magnitude(control) if gate_by == "magnitude" else spread, tau)
+    for index, block in enumerate(blocks):
         dot, a, b = block.dot, block.teacher, block.reference
-        marks = torch.stack([torch.ones_like(kept), kept], dim=1).to(a.dtype)  # all of V, and V_g
-        (ab, ab_g), (aa, aa_g), (bb, bb_g) = ((x @ marks).unbind(dim=-1) for x in (a * b, a.square(), b.square()))
-        detected.append(1 - stable_cosine(dot - ab, 1 - aa, 1 - bb))
-        sums.append((dot, ab_g, aa_g, bb_g))
+        products = (a * b, a.square(), b.square())
+        detected.append(_off(dot, products, torch.ones(a.shape[-1], dtype=a.dtype, device=a.device)))
+        if keep is not None and strength is not None:
+            localized.append(_off(dot, products, keep[index].to(a.dtype), (2 * strength - strength.square())[:, None]))
         column_energy = (a - b).square().sum(dim=1)  # (image, k)
         nuisance_energy = nuisance_energy + column_energy.sum(dim=-1)
         residual_energy = residual_energy + (2 - 2 * dot).sum(dim=1)
-        if names:
-            members = [[name == family for family in names] for name in families[index]]
-            members = torch.tensor(members, dtype=a.dtype, device=a.device).reshape(-1, len(names))
-            family_energy = family_energy + column_energy @ members
-    control = torch.stack([1 - dot for dot, *_ in sums]).mean(dim=0)
-    spread = participation_ratio(control)
-    strength = gate(magnitude(control) if gate_by == "magnitude" else spread, tau)
-    weight = (2 * strength - strength.square())[:, None]
-    localized = [1 - stable_cosine(dot - weight * ab, 1 - weight * aa, 1 - weight * bb) for dot, ab, aa, bb in sums]
+        if families and names:
+            members = torch.tensor(
+                [[name == family for family in names] for name in families[index]], dtype=a.dtype, device=a.device
+            )
+            family_energy = family_energy + column_energy @ members.reshape(-1, len(names))
     whole = residual_energy.clamp(min=EPSILON)
     shares = (family_energy / whole[:, None]).clamp(0, 1).unbind(dim=1) if names else ()
     return ReadOut(
         control=control,
         detection=torch.stack(detected).mean(dim=0),
-        localization=torch.stack(localized).mean(dim=0),
+        localization=torch.stack(localized).mean(dim=0) if localized else None,
         participation=spread,
         gate=strength,
         nuisance_fraction=(nuisance_energy / whole).clamp(0, 1),
         nuisance_by_family=dict(zip(names, shares, strict=True)),
     )
+
+
+def _off(
+    dot: Tensor, products: tuple[Tensor, Tensor, Tensor], columns: Float[Tensor, " k"], weight: Tensor | float = 1.0
+) -> Float[Tensor, "image token"]:
+    """1 − cos_ε once the marked columns' share of both tokens is taken away, or `weight` of it."""
+    ab, aa, bb = (weight * (product @ columns) for product in products)
+    return 1 - stable_cosine(dot - ab, 1 - aa, 1 - bb)

@@ -23,18 +23,18 @@ class Nearest:
         return cls(F.normalize(bank.bank - (bank.bank @ removed) @ removed.T, dim=-1), bank.owner)
 
     def __call__(
-        self, tokens: Float[Tensor, "image token channel"], own: Int[Tensor, " image"] | None = None
+        self, tokens: Float[Tensor, "image token channel"], exclude: Int[Tensor, " image"] | None = None
     ) -> Float[Tensor, "image token channel"]:
         """Nearest by cosine, which on unit tokens is nearest by L2.
 
-        `own` gives each image's index among the training images: its own tokens are left out, or calibration
+        `exclude` gives each image's index among the training images: its own tokens are left out, or calibration
         would find distance zero.
         """
         similarity = F.normalize(tokens, dim=-1) @ self.bank.T
-        if own is not None:
-            if (self.owner[:, None] == own[None]).all(dim=0).any():
+        if exclude is not None:
+            if (self.owner[:, None] == exclude[None]).all(dim=0).any():
                 raise ValueError("one image owns the whole bank: leaving it out leaves nothing; raise the bank's cap")
-            similarity = similarity.masked_fill(self.owner[None, None] == own[:, None, None], -torch.inf)
+            similarity = similarity.masked_fill(self.owner[None, None] == exclude[:, None, None], -torch.inf)
         return self.bank[similarity.argmax(dim=-1)]
 
 

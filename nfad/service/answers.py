@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nfad.service.record import NOTE_LENGTH, Inspection
-from nfad.writing import finite
+from nfad.system.files import finite
 
 Verdict = Literal["normal", "anomalous"]
 Number = Annotated[float | None, Field(description="null where it is not defined")]
@@ -60,13 +60,13 @@ class Images(BaseModel):
     original: str
     map: str
     detection_map: str
-    control_map: str
+    unfiltered_map: str
 
     @classmethod
     def of(cls, id: str) -> Images:
         base = f"/v1/inspections/{id}"
         plain = {name: f"{base}/{name}" for name in ("photo", "thumbnail", "original")}
-        return cls(**plain, **{name: f"{base}/maps/{name}" for name in ("map", "detection_map", "control_map")})
+        return cls(**plain, **{name: f"{base}/maps/{name}" for name in ("map", "detection_map", "unfiltered_map")})
 
 
 class Inspected(BaseModel):
@@ -105,7 +105,9 @@ class Inspected(BaseModel):
         same += ("gate", "participation", "sentence", "milliseconds", "width", "height", "scale")
         return cls(
             **{name: getattr(kept, name) for name in same},
-            control=Control(verdict=kept.control_verdict, score=kept.control_score, threshold=kept.control_threshold),
+            control=Control(
+                verdict=kept.unfiltered_verdict, score=kept.unfiltered_score, threshold=kept.unfiltered_threshold
+            ),
             nuisance=Nuisance(
                 fraction=kept.nuisance_fraction,
                 excess_filtered=kept.excess_filtered,
@@ -183,7 +185,7 @@ class ModelFacts(BaseModel):
     held_out: int
     false_alarm_rate: float
     threshold: float
-    control_threshold: float
+    unfiltered_threshold: float
     smallest_rate: float = Field(description="the lowest false-alarm rate its held-out normals support")
     rates: list[RateAt]
     queue: Places

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 from nfad.drift import DriftMonitor, DriftState, numbers_of
 from nfad.errors import NfadError
-from nfad.judge import Judge
+from nfad.model import Model
 from nfad.service.record import Inspection
 
 REMEMBERED = 2000  # inspections replayed at a start or after a change of rate, in about a second
 
 
 class Drift:
-    def __init__(self, judge: Judge, past: Iterable[Inspection] = ()) -> None:
+    def __init__(self, model: Model, past: Iterable[Inspection] = ()) -> None:
         self._lock = threading.Lock()
-        self._monitor = DriftMonitor(judge.normals, flag_rate=judge.false_alarm_rate)
+        self._monitor = DriftMonitor(model.normals, flag_rate=model.false_alarm_rate)
         for inspection in past:
             self.update(inspection)
 

@@ -10,8 +10,8 @@ import numpy as np
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from nfad.pictures import bounded, heatmap, levels, outlined_at, overlay
 from nfad.records import ANOMALOUS, Geometry
+from nfad.report.pictures import bounded, heatmap, levels, outlined_at, overlay
 from nfad.service.answers import Inspected, Page, ReviewIn
 from nfad.service.record import ID_PATTERN, NOTE_LENGTH, Inspection, as_text, iso
 from nfad.service.refusal import Refused
@@ -25,7 +25,7 @@ OVERLAY_SIDE = 1024
 FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an inspection never changes
 
 Id = Annotated[str, Path(pattern=ID_PATTERN, description="An inspection's id.")]
-MapName = Literal["map", "detection_map", "control_map"]
+MapName = Literal["map", "detection_map", "unfiltered_map"]
 Look = Annotated[
     Literal["overlay", "heatmap", "levels", "raw"],
     Query(description="Over the photo; coloured; 8-bit, z = value / 255 × scale; 16-bit, z = value / 65535 × 128 − 8."),
@@ -121,8 +121,8 @@ def map_picture(here: Here, id: Id, name: MapName, look: Look = "overlay") -> Re
         raise _removed()
     if look == "overlay":
         verdict, threshold = inspection.verdict, inspection.threshold
-        if name == "control_map":
-            verdict, threshold = inspection.control_verdict, inspection.control_threshold
+        if name == "unfiltered_map":
+            verdict, threshold = inspection.unfiltered_verdict, inspection.unfiltered_threshold
         shown = _over_photo(here, inspection, view, outlined_at(verdict == ANOMALOUS, threshold))
     elif look == "heatmap":
         shown = heatmap(view, high=inspection.scale)

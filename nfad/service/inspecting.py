@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 
 from nfad.service.answers import Batch, BatchItem, Inspected
-from nfad.service.models import Model
+from nfad.service.models import ServedModel
 from nfad.service.queue import Ticket
 from nfad.service.record import Inspection
 from nfad.service.refusal import Refused
@@ -71,7 +71,7 @@ async def batch(request: Request, here: Here, model: ModelName = None) -> Batch:
         request.app.state.uploads.one(),
         received(request, here.shelf, limit=limit, files=BATCH_FILES, total=total, seconds=seconds) as uploads,
     ):
-        at_once = asyncio.Semaphore(max(1, min(2 * chosen.judge.batch, settings.places // 2)))
+        at_once = asyncio.Semaphore(max(1, min(2 * chosen.model.config.batch, settings.places // 2)))
 
         async def judged(upload: Upload) -> BatchItem:
             async with at_once:
@@ -86,7 +86,7 @@ async def batch(request: Request, here: Here, model: ModelName = None) -> Batch:
         return Batch(results=await asyncio.gather(*(judged(upload) for upload in uploads)))
 
 
-async def _place(model: Model, upload: Upload) -> Ticket:
+async def _place(model: ServedModel, upload: Upload) -> Ticket:
     """A place in the line, waited for."""
     until = time.monotonic() + PATIENCE
     while True:

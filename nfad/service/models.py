@@ -12,7 +12,8 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from nfad.errors import NfadError
-from nfad.judge import Judge
+from nfad.model import Model
+from nfad.report.pictures import full_at
 from nfad.service.drifting import REMEMBERED, Drift
 from nfad.service.metrics import Metrics
 from nfad.service.queue import Judged, Queue
@@ -22,40 +23,40 @@ from nfad.service.shelf import Entry, Shelf, drawn
 from nfad.service.store import Store
 
 log = logging.getLogger("nfad.service")
-Load = Callable[[Path], Judge]
+Load = Callable[[Path], Model]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 RULE = "up to 64 of A-Z a-z 0-9 . _ -, none of . - first"
 
 
-class Model:
-    """One model at work. `judge` is replaced as a whole when its rate is changed."""
+class ServedModel:
+    """One model at work. `model` is replaced as a whole when its rate is changed."""
 
-    def __init__(self, name: str, judge: Judge, store: Store, shelf: Shelf, metrics: Metrics, places: int) -> None:
-        self.name, self.sha256 = name, judge.sha256
+    def __init__(self, name: str, model: Model, store: Store, shelf: Shelf, metrics: Metrics, places: int) -> None:
+        self.name, self.sha256 = name, model.sha256
         self._store, self._shelf, self._metrics = store, shelf, metrics
         rate = store.rate(name)
-        self.note = None if rate is None else rate_note(name, judge, rate)  # for whoever starts the service
-        self.judge = judge if rate is None else judge.at_rate(rate)
+        self.note = None if rate is None else rate_note(name, model, rate)  # for whoever starts the service
+        self.model = model if rate is None else model.at_rate(rate)
         self.drift = self._drift()
-        self.queue = Queue(name, lambda: self.judge, self.keep, places, judge.batch)
+        self.queue = Queue(name, lambda: self.model, self.keep, places, model.config.batch)
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
         metrics.drift.labels(name).set_function(lambda: float(self.drift.state().alarm))
 
     def set_rate(self, rate: float) -> None:
         """From the next image on, and after a restart."""
         self.check_rate(rate)
-        judge = self.judge.at_rate(rate)
+        model = self.model.at_rate(rate)
         self._store.set_rate(self.name, rate)
-        self.judge = judge
+        self.model = model
         self.drift = self._drift()
 
     def check_rate(self, rate: float) -> None:
         """Refuse a rate that the held-out normals cannot promise."""
-        held_out = self.judge.held_out
+        held_out = self.model.held_out
         if rate < held_out.smallest_rate:
             raise Refused(
                 422,
-                f"the {len(held_out.detection)} held-out normals of {self.name} support a false-alarm rate of "
+                f"the {len(held_out.filtered)} held-out normals of {self.name} support a false-alarm rate of "
                 f"{held_out.smallest_rate:.3g} at the least; got {rate:g}: accept a higher one or fit on more images",
             )
 
@@ -83,7 +84,7 @@ class Model:
         return inspections
 
     def _drift(self) -> Drift:
-        return Drift(self.judge, self._store.latest(self.name, self.sha256, REMEMBERED))
+        return Drift(self.model, self._store.latest(self.name, self.sha256, REMEMBERED))
 
     def _inspection(self, judged: Judged) -> Inspection:
         prediction, upload, id = judged.prediction, judged.ticket.upload, new_id()
@@ -96,17 +97,17 @@ class Model:
             sha256=upload.sha256,
             suffix=upload.suffix,
             **prediction.facts(),
-            false_alarm_rate=judged.judge.false_alarm_rate,
+            false_alarm_rate=judged.model.false_alarm_rate,
             sentence=prediction.explain(),
             milliseconds=round(judged.milliseconds, 1),
             width=prediction.geometry.width,
             height=prediction.geometry.height,
-            scale=judged.judge.scale,
+            scale=full_at(judged.model.threshold),
             view=view_of(prediction),
         )
 
 
-def load_judges(models: Sequence[str | Path], load: Load) -> dict[str, Judge]:
+def load_models(models: Sequence[str | Path], load: Load) -> dict[str, Model]:
     """All of them by name; nothing is served if one cannot be loaded."""
     paths: dict[str, Path] = {}
     for given in models:
@@ -135,12 +136,12 @@ def named(given: str) -> tuple[str, Path]:
     return name, Path(os.path.expanduser(place))  # shells leave a ~ after = alone
 
 
-def rate_note(name: str, judge: Judge, rate: float) -> str | None:
+def rate_note(name: str, model: Model, rate: float) -> str | None:
     """What becomes of a rate that was set for a name when a file comes to it that promises another; else None."""
-    least, own = judge.held_out.smallest_rate, judge.false_alarm_rate
+    least, own = model.held_out.smallest_rate, model.false_alarm_rate
     if rate < least:
         return (
-            f"{name} was set to a false-alarm rate of {rate:g}, but the {len(judge.held_out.detection)} held-out "
+            f"{name} was set to a false-alarm rate of {rate:g}, but the {len(model.held_out.filtered)} held-out "
             f"normals of its file support {least:.3g} at the least and it judges at that; fit on more images for less"
         )
     if rate == own:
@@ -148,8 +149,8 @@ def rate_note(name: str, judge: Judge, rate: float) -> str | None:
     return f"{name} judges at the false-alarm rate of {rate:g} it was set to, not at its file's {own:.3g}"
 
 
-def thresholds(judge: Judge, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:
+def thresholds(model: Model, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:
     """Those of the usual rates that the held-out normals support, the smallest they do, and the one in use."""
-    held_out = judge.held_out
-    wanted = {held_out.smallest_rate, judge.false_alarm_rate, *(r for r in rates if r > held_out.smallest_rate)}
+    held_out = model.held_out
+    wanted = {held_out.smallest_rate, model.false_alarm_rate, *(r for r in rates if r > held_out.smallest_rate)}
     return {rate: held_out.at(rate)[0] for rate in sorted(wanted)}

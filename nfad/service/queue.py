@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.judge import Judge
+from nfad.model import Model
 from nfad.records import Prediction
 from nfad.service.record import Inspection
 from nfad.service.refusal import Refused
@@ -49,7 +49,7 @@ class Judged:
     ticket: Ticket
     thumbnail: np.ndarray
     prediction: Prediction
-    judge: Judge  # as it was at that moment: its rate may be changed at any time
+    model: Model  # as it was at that moment: its rate may be changed at any time
     milliseconds: float
 
 
@@ -59,7 +59,7 @@ Keep = Callable[[Sequence[Judged]], Sequence[Inspection]]
 class Queue:
     """`current()` is who judges now, `keep` makes inspections of at most `batch` that were judged."""
 
-    def __init__(self, name: str, current: Callable[[], Judge], keep: Keep, places: int, batch: int) -> None:
+    def __init__(self, name: str, current: Callable[[], Model], keep: Keep, places: int, batch: int) -> None:
         self.places = places
         self._current, self._keep, self._batch = current, keep, batch
         self._waiting: queue.Queue[Ticket | None] = queue.Queue()
@@ -113,7 +113,7 @@ class Queue:
 
     def _judge(self, first: Ticket) -> None:
         """This one and all that come until the line is empty, as one stream: the next is opened while one is judged."""
-        judge, taken = self._current(), deque[tuple[Ticket, np.ndarray]]()
+        model, taken = self._current(), deque[tuple[Ticket, np.ndarray]]()
         opening: Ticket | None = first
 
         def pixels() -> Iterator[np.ndarray]:
@@ -129,7 +129,7 @@ class Queue:
                         taken.append((opening, shown(image, THUMBNAIL_SIDE)))
                         opening = None
                         yield image
-                opening = self._next() if self._current() is judge else None
+                opening = self._next() if self._current() is model else None
 
         def skip(_: object, reason: str) -> None:
             ticket, _ = taken.pop()
@@ -137,10 +137,10 @@ class Queue:
 
         since, count = time.perf_counter(), 0
         try:
-            for prediction in judge.predict_stream(pixels(), skip):
+            for prediction in model.predict_stream(pixels(), skip, prefetch=True):
                 ticket, thumbnail = taken.popleft()
                 now, count = time.perf_counter(), count + 1
-                self._judged.put(Judged(ticket, thumbnail, prediction, judge, (now - ticket.since) * 1000))
+                self._judged.put(Judged(ticket, thumbnail, prediction, model, (now - ticket.since) * 1000))
                 if count == self._batch or not taken:
                     self._seconds += 0.2 * ((now - since) / count - self._seconds)
                     since, count = now, 0

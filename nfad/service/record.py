@@ -32,9 +32,9 @@ class Inspection:
     threshold: float
     false_alarm_rate: float
     p_value: float
-    control_verdict: str
-    control_score: float
-    control_threshold: float
+    unfiltered_verdict: str
+    unfiltered_score: float
+    unfiltered_threshold: float
     gate: float
     participation: float
     nuisance_fraction: float

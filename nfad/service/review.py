@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nfad.evaluation.intervals import Interval, rate_interval
-from nfad.judge import Judge
+from nfad.model import Model
 from nfad.service.record import Inspection, time_of
 from nfad.service.shelf import Shelf
 from nfad.service.store import Filters, Store
+from nfad.stats.intervals import Interval, rate_interval
 from nfad.vision.pixels import SUFFIXES
 
 NEEDED = 5  # reviews of either kind before a rate is suggested
@@ -50,19 +50,19 @@ def precision_and_recall(counts: dict[str, int]) -> tuple[Interval, Interval]:
     return rate_interval(caught, caught + counts["false_alarms"]), rate_interval(caught, counts["bad"])
 
 
-def suggest(judge: Judge, good: list[float], bad: list[float]) -> Suggestion | None:
+def suggest(model: Model, good: list[float], bad: list[float]) -> Suggestion | None:
     """The supported rate with the fewest wrong verdicts on reviewed scores; None if that is no improvement.
 
     Every held-out score is a threshold with a rate of its own. Of equals, the one nearest to the rate in use.
     """
-    held_out = np.sort(np.asarray(judge.held_out.detection))
+    held_out = np.sort(np.asarray(model.held_out.filtered))
     count = len(held_out)
     rates = (count - np.arange(count)) / (count + 1)  # of the k-th smallest as a threshold
-    rates, lines = np.append(rates, judge.false_alarm_rate), np.append(held_out, judge.threshold)
+    rates, lines = np.append(rates, model.false_alarm_rate), np.append(held_out, model.threshold)
     false_alarms = len(good) - np.searchsorted(np.sort(good), lines, side="right")
     missed = np.searchsorted(np.sort(bad), lines, side="right")
     wrong = false_alarms + missed
-    best = np.lexsort((np.abs(np.log(rates / judge.false_alarm_rate)), wrong))[0]
+    best = np.lexsort((np.abs(np.log(rates / model.false_alarm_rate)), wrong))[0]
     if wrong[best] == wrong[-1]:
         return None
     return Suggestion(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nfad.service.metrics import Metrics
-from nfad.service.models import Load, Model, load_judges
+from nfad.service.models import Load, ServedModel, load_models
 from nfad.service.refusal import Refused
 from nfad.service.settings import Keep, Settings
 from nfad.service.shelf import Shelf
@@ -27,10 +27,10 @@ class Service:
     store: Store
     shelf: Shelf
     metrics: Metrics
-    models: dict[str, Model]
+    models: dict[str, ServedModel]
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def model(self, name: str | None) -> Model:
+    def model(self, name: str | None) -> ServedModel:
         """The model of that name; the only one there is, without one."""
         if name is None and len(self.models) == 1:
             return next(iter(self.models.values()))
@@ -63,7 +63,7 @@ class Service:
 
 def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -> Service:
     """The one place where the parts meet; a model (PATH or NAME=PATH) that cannot be loaded leaves nothing behind."""
-    judges = load_judges(models, load)
+    found = load_models(models, load)
     with ExitStack() as undo:
         shelf = Shelf(settings.data, settings.least_free)
         undo.callback(shelf.close)
@@ -73,7 +73,9 @@ def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -
         shelf.sweep(store.known)
         metrics = Metrics()
         metrics.free.set_function(shelf.free)
-        loaded = {name: Model(name, judge, store, shelf, metrics, settings.places) for name, judge in judges.items()}
+        loaded = {
+            name: ServedModel(name, model, store, shelf, metrics, settings.places) for name, model in found.items()
+        }
         undo.pop_all()
     return Service(settings, store, shelf, metrics, loaded)
 

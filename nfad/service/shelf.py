@@ -16,14 +16,14 @@ import numpy as np
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.pictures import bounded
 from nfad.records import Prediction
+from nfad.report.pictures import bounded
 from nfad.service.record import time_of
 from nfad.service.refusal import Refused
-from nfad.vision.pixels import load_part
-from nfad.writing import ready_folder, replacing
+from nfad.system.files import ready_folder, replacing
+from nfad.vision.pixels import eight_bits, load_part
 
-MAPS = ("map", "detection_map", "control_map")
+MAPS = ("map", "detection_map", "unfiltered_map")
 PHOTO_SIDE, THUMBNAIL_SIDE = 1600, 256
 COARSER = 2  # maps are smooth: at half the view's resolution they lose less than a hundredth of their range
 LOW, SPAN = -8.0, 128.0  # z-scores that 16 bits hold, in steps of 0.002; colours are full long before the end
@@ -41,16 +41,14 @@ class Pictures:
 
 def drawn(thumbnail: np.ndarray, prediction: Prediction) -> Pictures:
     """Encode a thumbnail and a prediction's maps, one below the other."""
-    maps = [getattr(prediction, name) for name in MAPS]
-    if np.array_equal(maps[0], maps[1]):
-        del maps[1]
+    maps = [each for name in MAPS if (each := getattr(prediction, name)) is not None]
     coarse = [np.asarray(Image.fromarray(each).reduce(COARSER)) for each in maps]
     return Pictures(_encoded(thumbnail, "JPEG", quality=80), _encoded(raw(np.concatenate(coarse)), "TIFF"))
 
 
 def shown(pixels: np.ndarray, side: int) -> np.ndarray:
     """A photo of 8 or 16 bits as people see it, its longest side bounded."""
-    return bounded(pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8), side)
+    return bounded(eight_bits(pixels), side)
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Shelf:
         with Image.open(path) as opened:
             values = np.asarray(opened, dtype=np.float32)
         kept = np.split(values, round(values.shape[0] / values.shape[1]))  # a view is square
-        place = {"map": 0, "detection_map": len(kept) - 2, "control_map": -1}[name]  # one that is the first is not kept
+        place = {"map": 0, "detection_map": len(kept) - 2, "unfiltered_map": -1}[name]  # the first may be both
         return kept[place] * (SPAN / 65535) + LOW
 
     def remove(self, id: str) -> None:

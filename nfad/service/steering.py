@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from nfad.drift.state import Answer as DriftQuestion
+from nfad.report.page import about
 from nfad.service.answers import (
     Block,
     Change,
@@ -30,10 +31,10 @@ from nfad.service.answers import (
     Table,
     WhatIf,
 )
-from nfad.service.models import Model, thresholds
+from nfad.service.models import ServedModel, thresholds
 from nfad.service.review import NEEDED, Suggestion, export, precision_and_recall, suggest
 from nfad.service.routes import Here, ModelName, refusals
-from nfad.writing import finite
+from nfad.system.files import finite
 
 router = APIRouter(prefix="/v1")
 Name = Annotated[str, Path(max_length=64, description="A model's name.")]
@@ -61,7 +62,7 @@ def what_if(here: Here, name: Name, rate: Annotated[float, Query(gt=0, lt=1)]) -
     """Of the inspections that this model file has judged, and which of them are nearest to changing sides."""
     model = here.model(name)
     model.check_rate(rate)
-    threshold, _ = model.judge.held_out.at(rate)
+    threshold, _ = model.model.held_out.at(rate)
     counts = here.store.counts(model.name, model.sha256, threshold)
     changing = here.store.changing(model.name, model.sha256, threshold, SHOWN)
 
@@ -110,8 +111,7 @@ def drift(here: Here, model: ModelName = None) -> DriftAnswer:
 def review(here: Here, model: ModelName = None) -> ReviewAnswer:
     """Precision and recall with exact 95 % intervals, and a rate that would do better, if there is one."""
     chosen = here.model(model)
-    judge = chosen.judge
-    counts = here.store.counts(chosen.name, chosen.sha256, judge.threshold)
+    counts = here.store.counts(chosen.name, chosen.sha256, chosen.model.threshold)
     precision, recall = precision_and_recall(counts)
     notes = [BIASED]
     found = None
@@ -119,7 +119,7 @@ def review(here: Here, model: ModelName = None) -> ReviewAnswer:
         notes.append(f"A rate is suggested once {NEEDED} good and {NEEDED} bad parts have been reviewed.")
     else:
         good, bad = (here.store.reviewed_scores(chosen.name, chosen.sha256, verdict) for verdict in ("good", "bad"))
-        found = suggest(judge, good, bad)
+        found = suggest(chosen.model, good, bad)
         if found is None:
             notes.append("No other rate would have judged fewer of the reviewed images wrongly.")
     return ReviewAnswer(
@@ -157,21 +157,21 @@ def export_reviewed(here: Here, model: ModelName = None) -> StreamingResponse:
     return StreamingResponse(pieces, media_type="application/zip", headers=headers)
 
 
-def _facts(model: Model) -> ModelFacts:
-    judge = model.judge
+def _facts(served: ServedModel) -> ModelFacts:
+    model = served.model
     return ModelFacts(
-        name=model.name,
-        sha256=model.sha256,
-        facts=[Fact(name=name, value=value) for name, value in judge.facts.items()],
-        fitted_on=judge.fitted_on,
-        held_out=len(judge.held_out.detection),
-        false_alarm_rate=judge.false_alarm_rate,
-        threshold=judge.threshold,
-        control_threshold=judge.held_out.at(judge.false_alarm_rate)[1],
-        smallest_rate=judge.held_out.smallest_rate,
-        rates=[RateAt(rate=rate, threshold=threshold) for rate, threshold in thresholds(judge).items()],
-        queue=Places(waiting=model.queue.waiting, places=model.queue.places),
-        drift=model.drift.state().verdict,
+        name=served.name,
+        sha256=served.sha256,
+        facts=[Fact(name=name, value=value) for name, value in about(model).items()],
+        fitted_on=model.fitted_on,
+        held_out=len(model.held_out.filtered),
+        false_alarm_rate=model.false_alarm_rate,
+        threshold=model.threshold,
+        unfiltered_threshold=model.held_out.at(model.false_alarm_rate)[1],
+        smallest_rate=model.held_out.smallest_rate,
+        rates=[RateAt(rate=rate, threshold=threshold) for rate, threshold in thresholds(model).items()],
+        queue=Places(waiting=served.queue.waiting, places=served.queue.places),
+        drift=served.drift.state().verdict,
     )
 
 

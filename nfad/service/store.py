@@ -22,7 +22,7 @@ from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL
 from nfad.service.record import Inspection, first_id
 from nfad.service.tables import FACTS, INSPECTIONS, RATES
-from nfad.writing import finite
+from nfad.system.files import finite
 
 ROWS = INSPECTIONS.c
 CHUNK = 500  # rows read at once where there may be millions
@@ -46,7 +46,7 @@ class Filters:
             if (value := getattr(self, name)) is not None:
                 yield ROWS[name] == value
         if self.changed is not None:
-            yield (ROWS.verdict != ROWS.control_verdict) == self.changed
+            yield (ROWS.verdict != ROWS.unfiltered_verdict) == self.changed
         if self.review in ("none", "any"):
             yield ROWS.review_verdict.is_(None) if self.review == "none" else ROWS.review_verdict.is_not(None)
         elif self.review is not None:

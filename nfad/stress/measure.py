@@ -6,7 +6,6 @@ Nothing here knows a threshold: scores are kept on disk, and any false-alarm rat
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,15 +18,15 @@ from torch.nn import functional as F
 
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.evaluation.exported import Exported, Model
-from nfad.fitting import Skip
+from nfad.model import Model
 from nfad.stress.axes import Axis, edited, photographed
-from nfad.tokens import Progress
+from nfad.system.files import sha256_of
+from nfad.system.progress import Progress, Skip
+from nfad.system.results import ResultCache
 from nfad.vision.defects import KINDS, with_defect
 from nfad.vision.images import load_part, to_view
 from nfad.vision.maps import image_score
 from nfad.vision.prior import foreground_tokens
-from nfad.writing import replacing, strict_json
 
 FORMAT = 2  # raise it when an edit or a defect changes: what was measured before is then measured again
 DRAWS = 30  # of a defect, before the last one is taken as it is
@@ -49,7 +48,7 @@ class Parts:
         """Of the files' contents, in order."""
         whole = hashlib.sha256()
         for path in self.paths:
-            whole.update(hashlib.sha256(path.read_bytes()).digest())
+            whole.update(bytes.fromhex(sha256_of(path)))
         return whole.hexdigest()
 
     def under(self, axis: Axis, strength: float, index: int, damaged: bool = False) -> Tensor:
@@ -62,46 +61,11 @@ class Parts:
 class Step:
     """The image scores at one strength, by arm: of the normals and of the same parts with a defect."""
 
-    normal: Mapping[str, tuple[float, ...]]  # "control" and "nfad"
+    normal: Mapping[str, tuple[float, ...]]  # "unfiltered" and "filtered"
     damaged: Mapping[str, tuple[float, ...]]
 
 
 Steps = dict[tuple[str, float], Step]  # axis and strength; ("", 0) is the parts as they are
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Finished strengths in a folder, a JSON file each, found again by model, images, seed, axis and strength."""
-
-    folder: Path
-    model: str  # SHA-256 of the model's file, or of its export's facts
-
-    def facts(self, parts: Parts, images: str, axis: str, strength: float) -> dict[str, Any]:
-        return {
-            "format": FORMAT, "model": self.model, "images": images, "seed": parts.seed, "axis": axis,
-            "strength": float(strength),
-        }  # fmt: skip
-
-    def get(self, facts: Mapping[str, Any]) -> Step | None:
-        path = self._path(facts)
-        if not path.is_file():
-            return None
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            found = (kept["result"][name] for name in ("normal", "damaged"))
-            scores = [{arm: tuple(values) for arm, values in each.items()} for each in found]
-            return Step(*scores) if kept["facts"] == facts else None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise NfadError(f"{path} is not a finished strength; delete it and run again") from None
-
-    def put(self, facts: Mapping[str, Any], step: Step) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path(facts)) as file:
-            file.write(strict_json({"facts": facts, "result": asdict(step)}).encode())
-
-    def _path(self, facts: Mapping[str, Any]) -> Path:
-        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
-        return self.folder / f"{key}.json"
 
 
 def read_parts(
@@ -146,7 +110,7 @@ def read_parts(
 
 def tells_part(detector: Model) -> bool:
     """Whether the model itself knows part from background, and can be asked: an export holds no prior to look at."""
-    return detector.config.foreground and not isinstance(detector, Exported)
+    return detector.config.foreground and not detector.exported
 
 
 def damage(view: Tensor, part: Tensor, seed: int, index: int) -> Tensor:
@@ -164,14 +128,24 @@ def measure(
     detector: Model,
     parts: Parts,
     axes: Mapping[str, Axis],
-    kept: Kept | None = None,
+    cache: ResultCache | None = None,
     progress: Progress | None = None,
 ) -> Steps:
-    """Every strength's scores; those on disk are not measured again."""
+    """Every strength's scores; those in the cache are not measured again."""
     wanted = [("", 0.0)] + [(name, strength) for name, axis in axes.items() for strength in axis.strengths]
-    images = parts.digest if kept else ""
-    facts = {place: kept.facts(parts, images, *place) for place in wanted} if kept else {}
-    steps: Steps = {place: step for place in facts if (step := kept.get(facts[place])) is not None}
+    images = parts.digest if cache else ""
+
+    def settings(name: str, strength: float) -> dict[str, Any]:
+        return {
+            "format": FORMAT, "model": detector.sha256, "images": images, "seed": parts.seed, "axis": name,
+            "strength": float(strength),
+        }  # fmt: skip
+
+    steps: Steps = {}
+    for place in wanted if cache else ():
+        if (found := cache.get(settings(*place))) is not None:
+            both = (found["normal"], found["damaged"])
+            steps[place] = Step(*({arm: tuple(values) for arm, values in each.items()} for each in both))
     missing = [place for place in wanted if place not in steps]  # only these take time, so only these are counted
     passes = 2 * len(parts.paths)
     for done, (name, strength) in enumerate(missing):
@@ -181,8 +155,8 @@ def measure(
                 progress("judging changed parts", before + count, len(missing) * passes)
 
         step = at_strength(detector, parts, axes.get(name), strength, judged)
-        if kept:
-            kept.put(facts[name, strength], step)
+        if cache:
+            cache.put(settings(name, strength), asdict(step))
         steps[name, strength] = step
     return {place: steps[place] for place in wanted}
 
@@ -194,7 +168,7 @@ def at_strength(
     batch, done = detector.config.batch, 0
     scores: list[dict[str, list[float]]] = []
     for damaged in (False, True):
-        found: dict[str, list[float]] = {"control": [], "nfad": []}
+        found: dict[str, list[float]] = {"unfiltered": [], "filtered": []}
         views = parts.damaged if damaged else parts.views
         for indices in torch.arange(len(views)).split(batch):
             if axis is None:
@@ -213,12 +187,17 @@ def at_strength(
 
 def image_scores(detector: Model, views: Tensor, axis: Axis | None, strength: float) -> dict[str, Tensor]:
     """The model's scores by arm, with nothing counted that was made up to fill a moved view."""
-    judged = detector.predict_tensor(views)
+    judged = detector.predict_views(views)
     if axis is None or not axis.moves:
-        return {"control": judged.control_score, "nfad": judged.score}
+        scores = ("unfiltered", "unfiltered_score"), ("filtered", "score")
+        return {arm: torch.tensor([getattr(each, name) for each in judged]) for arm, name in scores}
     made_up = ~photographed(axis, strength, views.shape[-1])
-    maps = {"control": judged.maps["control"], "nfad": judged.maps["detection"]}
-    return {arm: image_score(each.masked_fill(made_up, -torch.inf), detector.config.top) for arm, each in maps.items()}
+    scored = {
+        "unfiltered": [each.unfiltered_map for each in judged],
+        "filtered": [each.map if each.detection_map is None else each.detection_map for each in judged],
+    }
+    maps = {arm: torch.from_numpy(np.stack(each)).masked_fill(made_up, -torch.inf) for arm, each in scored.items()}
+    return {arm: image_score(each, detector.config.top_fraction) for arm, each in maps.items()}
 
 
 def _part(detector: Detector, views: Tensor) -> Tensor:

@@ -1,23 +1,20 @@
-"""The whole of it: choose normals, measure every strength, judge, and leave a page, a table and JSON."""
+"""The whole of it: choose normals, measure every strength, and say what holds."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfad.errors import NfadError
-from nfad.evaluation.exported import Exported, Model, check_takes_views
-from nfad.fitting import Skip
+from nfad.model import Model
 from nfad.stress.axes import Axis, chosen_axes
-from nfad.stress.judgement import Findings, as_dict, as_rows, checked_limit, judge, least_hits, require
-from nfad.stress.measure import Kept, Parts, measure, read_parts, tells_part
-from nfad.stress.page import write_page
-from nfad.tokens import Progress
+from nfad.stress.findings import Findings, as_dict, checked_limit, judge, least_hits, require
+from nfad.stress.measure import Parts, measure, read_parts, tells_part
+from nfad.system.files import ready_folder
+from nfad.system.progress import Progress, Skip
+from nfad.system.results import ResultCache
 from nfad.vision.images import find_images
-from nfad.writing import ready_folder, replacing, strict_json
 
 RESULTS = ("report.html", "results.csv", "results.json")
 STRENGTHS = "strengths"  # finished ones, below the results
@@ -46,7 +43,7 @@ def stress(
     seed: int = 0,
     limit: float | None = None,
     required: Mapping[str, float] | None = None,
-    kept: Kept | None = None,
+    cache: ResultCache | None = None,
     skip: Skip | None = None,
     progress: Progress | None = None,
 ) -> Stress:
@@ -59,8 +56,8 @@ def stress(
         raise NfadError(f"a rate needs at least 2 images; got {images}")
     if seed < 0:
         raise NfadError(f"the seed must be 0 or more; got {seed}")
-    check_takes_views(detector)
-    if isinstance(detector, Exported) and "background" in {*(names or ()), *required}:
+    detector.check_takes_views()
+    if detector.exported and "background" in {*(names or ()), *required}:
         raise NfadError(
             "what is background only the teacher's prior can say, which an exported model lacks; leave that axis out, "
             "or measure it with the file written by `nfad fit`"
@@ -72,21 +69,21 @@ def stress(
     separate = tells_part(detector) or "background" in wanted
     parts = read_parts(detector, found, images, seed, separate=separate, skip=skip, progress=progress)
     limit = checked_limit(detector.false_alarm_rate, limit, len(parts.paths))  # now, not after minutes of measuring
-    if kept:
-        ready_results(kept.folder.parent)
-    steps = measure(detector, parts, wanted, kept, progress)
-    filtered, control = detector.held_out.at(detector.config.false_alarm_rate)
+    if cache:
+        ready_results(cache.folder.parent)
+    steps = measure(detector, parts, wanted, cache, progress)
+    filtered, unfiltered = detector.held_out.at(detector.config.false_alarm_rate)
     findings = judge(
-        steps, wanted, [path.name for path in parts.paths], {"control": control, "nfad": filtered},
+        steps, wanted, [path.name for path in parts.paths], {"unfiltered": unfiltered, "filtered": filtered},
         detector.false_alarm_rate, limit,
     )  # fmt: skip
     notes = _notes(findings, wanted, detector, named=names is not None)
     return Stress(findings, parts, notes, tuple(require(findings, required)))
 
 
-def kept_in(folder: Path, model: str) -> Kept:
-    """Where finished strengths of the model with this SHA-256 (a Judge's) are kept below an output folder."""
-    return Kept(folder / STRENGTHS, model)
+def cache_in(folder: Path) -> ResultCache:
+    """Where finished strengths are kept below an output folder."""
+    return ResultCache(folder / STRENGTHS)
 
 
 def ready_results(folder: Path) -> Path:
@@ -98,22 +95,6 @@ def ready_results(folder: Path) -> Path:
             f"{folder} holds a {taken[0]} that no earlier run of nfad stress left there; name another folder with --out"
         )
     return ready_folder(folder / STRENGTHS).parent
-
-
-def write_results(found: Stress, detector: Model, title: str, folder: Path) -> list[Path]:
-    """report.html, results.csv and results.json."""
-    ready_folder(folder)
-    page, table, numbers = (folder / name for name in RESULTS)
-    rows, text = as_rows(found.findings), io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    with replacing(table) as file:
-        file.write(text.getvalue().encode())
-    with replacing(numbers) as file:
-        file.write(strict_json(found.as_dict()).encode("utf-8", "replace"))
-    write_page(page, title, detector, found.parts, found.findings, found.notes)
-    return [page, table, numbers]
 
 
 def _reaching(axes: Mapping[str, Axis], required: Mapping[str, float]) -> dict[str, Axis]:
@@ -132,7 +113,7 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
         f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
         "show smaller rates.",
     ]
-    if isinstance(detector, Exported):
+    if detector.exported:
         said.append(
             "The exported graph itself was measured. It takes photos of 8 bits, so every view was rounded to them."
         )
@@ -143,27 +124,27 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
         )
     if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
         said.append("Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some.")
-    if normal.alarms["nfad"].low > findings.limit:
+    if normal.alarms["filtered"].low > findings.limit:
         said.append(
-            f"As they are, {normal.alarms['nfad'].value:.0%} of these images are flagged: they differ from what the "
-            "model was fitted on, and no strength can be told apart. Fit on images like these first."
+            f"As they are, {normal.alarms['filtered'].value:.0%} of these images are flagged: they differ from what "
+            "the model was fitted on, and no strength can be told apart. Fit on images like these first."
         )
-    if normal.found["nfad"].value < 0.3:
+    if normal.found["filtered"].value < 0.3:
         said.append(
-            f"Of the synthetic defects {normal.found['nfad'].value:.0%} are found as they are: too few for the curves "
-            "of defects found to say much."
+            f"Of the synthetic defects {normal.found['filtered'].value:.0%} are found as they are: too few for the "
+            "curves of defects found to say much."
         )
     if "background" in axes:
         said.append(
             "What is background is what the teacher's prior takes for it. Look at the pictures of that axis: where the "
             "fill cuts into the part, the part itself was changed, and its curve says less than the others."
         )
-    elif isinstance(detector, Exported) and config.foreground:
+    elif detector.exported and config.foreground:
         said.append(
             "An exported model cannot be asked what it takes for the part: the background was left alone, and "
             "synthetic defects may lie on it, where this model does not look."
         )
-    elif isinstance(detector, Exported) and not named:
+    elif detector.exported and not named:
         said.append("The background was left alone: an exported model cannot be asked what it takes for the part.")
     elif not named:
         said.append(

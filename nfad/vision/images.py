@@ -10,9 +10,6 @@ from torch.nn import functional as F
 
 from nfad.records import Geometry
 from nfad.vision.pixels import (
-    MAX_PIXELS,
-    MIN_SIDE,
-    SUFFIXES,
     ImageLike,
     find_images,
     framing,
@@ -20,7 +17,7 @@ from nfad.vision.pixels import (
     load_part,
 )
 
-__all__ = ["MAX_PIXELS", "MIN_SIDE", "SUFFIXES", "ImageLike", "find_images", "load_image", "load_part", "to_view"]
+__all__ = ["ImageLike", "find_images", "load_image", "load_part", "pixels_of", "to_view"]
 
 
 def to_view(pixels: np.ndarray, size: int, resize: int | None) -> tuple[Float[Tensor, "3 size size"], Geometry]:
@@ -33,3 +30,8 @@ def to_view(pixels: np.ndarray, size: int, resize: int | None) -> tuple[Float[Te
     if image.shape[2:] != frame.target:
         image = F.interpolate(image, frame.target, mode="bilinear", antialias=True, align_corners=False)
     return image[0, :, top : top + size, left : left + size].clamp(0, 1).contiguous(), frame.geometry
+
+
+def pixels_of(view: Float[Tensor, "3 size size"]) -> np.ndarray:
+    """A view in [0, 1] as 8-bit pixels, (size, size, 3)."""
+    return (view * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()

@@ -90,7 +90,11 @@ def load_image(image: ImageLike) -> np.ndarray:
 
 def photo_of(path: str | Path) -> np.ndarray:
     """The image as a person sees it: upright, three channels, 8 bits."""
-    pixels = load_image(path)
+    return eight_bits(load_image(path))
+
+
+def eight_bits(pixels: np.ndarray) -> np.ndarray:
+    """Pixels of 8 or 16 bits in 8."""
     return pixels if pixels.dtype == np.uint8 else (pixels >> 8).astype(np.uint8)
 
 

@@ -7,9 +7,9 @@ from PIL import Image
 from scipy.ndimage import binary_dilation
 
 from nfad.data.demo import DEFECTS, DOMAINS, read, read_demo, recognises, render, write_demo
-from nfad.data.render import _look, _moved_camera, _part, _stream
-from nfad.data.texture import BENCH, noise
 from nfad.errors import NfadError
+from nfad.vision.render import _look, _moved_camera, _part, _stream
+from nfad.vision.texture import BENCH, noise
 
 COUNTS = {"train": 2, "good": 1, "bad": 1, "seed": 3}
 

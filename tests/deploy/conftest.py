@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from nfad import Detector
-from nfad.cli_export import export
+from nfad.cli.export import export
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, ship
 

@@ -23,7 +23,7 @@ def test_what_is_not_arithmetic_travels_in_json(shipped):
     facts = json.loads((shipped.folder / "model.json").read_text(encoding="utf-8"))
     detector = shipped.detector
     assert facts["threshold"] == detector.threshold and facts["outputs"] == list(OUTPUTS)
-    assert facts["held_out"]["detection"] == list(detector.held_out.detection)
+    assert facts["held_out"]["detection"] == list(detector.held_out.filtered)
     assert facts["families"] == list(family_names(detector)) and facts["words"]["verdicts"]["true"] == "anomalous"
     assert facts["config"] == json.loads(json.dumps(detector.config.as_dict()))
     assert facts["teacher"]["sha256"] == detector.teacher.identity.sha256

@@ -32,7 +32,7 @@ def as_scores(detector, views):
     wanted = detector.predict_tensor(views)
     families = list(wanted.nuisance_by_family.values())
     return (
-        wanted.score, wanted.control_score, wanted.maps["localization"], wanted.maps["detection"],
+        wanted.score, wanted.unfiltered_score, wanted.maps["localization"], wanted.maps["detection"],
         wanted.maps["control"], wanted.gate, wanted.participation, wanted.nuisance_fraction,
         torch.stack(families, dim=1) if families else torch.zeros(len(views), 0),
     )  # fmt: skip

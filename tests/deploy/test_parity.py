@@ -24,7 +24,7 @@ def test_torch_agrees_with_itself(shipped):
     assert parity.images == 9 and parity.verdicts == 18
 
 
-@pytest.mark.parametrize("name", ["score", "control_score", "map", "detection_map", "control_map"])
+@pytest.mark.parametrize("name", ["score", "unfiltered_score", "map", "detection_map", "unfiltered_map"])
 def test_each_number_is_looked_at(name, shipped):
     images, _ = images_for(shipped.detector, shipped.normals[:2])
     parity = compare(shipped.detector, Shifted(shipped.detector, **{name: 0.5}), images, "shifted", LIMITS["fp32"])

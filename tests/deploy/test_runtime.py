@@ -21,14 +21,14 @@ SHAPES = [(64, 64), (80, 64), (64, 131), (200, 150), (40, 20), (16, 90), (300, 1
 
 def agree(found, wanted):
     """Rounding only: sums in another order, on z-scores of a few units."""
-    for name in ("score", "control_score", "gate", "participation", "nuisance_fraction", "p_value"):
+    for name in ("score", "unfiltered_score", "gate", "participation", "nuisance_fraction", "p_value"):
         assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-3, abs=1e-3), name
     for name in MAPS:
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=5e-3, rtol=5e-3)
     assert list(found.nuisance_by_family) == list(wanted.nuisance_by_family)
     for family, share in wanted.nuisance_by_family.items():
         assert found.nuisance_by_family[family] == pytest.approx(share, abs=1e-3)
-    same = ("threshold", "control_threshold", "geometry", "source")
+    same = ("threshold", "unfiltered_threshold", "geometry", "source")
     assert [getattr(found, name) for name in same] == [getattr(wanted, name) for name in same]
 
 

@@ -10,7 +10,7 @@ def draw(random, count, light=0.0, unabsorbed=0.0, defects=0.0):
     broken = random.random(count) < defects
     numbers = {
         "score": 2 + 0.5 * (random.normal(size=count) + unabsorbed) + broken * random.gamma(4, 0.7, count),
-        "control_score": 2.5 + 0.5 * (random.normal(size=count) + unabsorbed + lamp + light) + 2 * broken,
+        "unfiltered_score": 2.5 + 0.5 * (random.normal(size=count) + unabsorbed + lamp + light) + 2 * broken,
         "participation": random.beta(5, 5, count),
         "nuisance:photometric": np.exp(-1.5 + 0.3 * (lamp + light)) * np.where(broken, 0.5, 1),
         "nuisance:background": np.exp(-2 + 0.3 * spot) * np.where(broken, 0.5, 1),

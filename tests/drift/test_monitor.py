@@ -17,7 +17,7 @@ from nfad import Detector
 from nfad.drift import DriftMonitor, monitor, numbers_of
 from nfad.drift.state import ABSORBED, ABSORBED_AND_DEFECTS, DEFECTS, STEADY, UNABSORBED, UNSETTLED
 from nfad.errors import NfadError
-from nfad.threshold import conformal_threshold
+from nfad.stats.conformal import conformal_threshold
 from nfad.vision.interventions import affine
 
 
@@ -63,7 +63,7 @@ def test_a_new_lamp_that_the_filter_absorbs(line):
     here = line(0)
     state = DriftMonitor.replay(here.normals(100), here.parts(200) + here.parts(100, light=2.0)).state()
     assert state.nuisance.alarm and not state.bulk.alarm and not state.tail.alarm
-    assert set(state.nuisance.moved) == {"nuisance:photometric", "control_score"}
+    assert set(state.nuisance.moved) == {"nuisance:photometric", "unfiltered_score"}
     assert 180 <= state.since <= 210
     assert "illumination-like" in state.sentence or "without the filter" in state.sentence
 
@@ -223,8 +223,8 @@ def test_very_few_normals_are_weak_but_valid(line, normals):
 
 
 def test_parts_that_are_all_alike_alarm_nobody():
-    normals = {"score": [1.0] * 20, "control_score": [1.0] * 20, "nuisance:sensor": [0.0] * 20}
-    same = {"score": 1.0, "control_score": 1.0, "nuisance:sensor": 0.0}
+    normals = {"score": [1.0] * 20, "unfiltered_score": [1.0] * 20, "nuisance:sensor": [0.0] * 20}
+    same = {"score": 1.0, "unfiltered_score": 1.0, "nuisance:sensor": 0.0}
     state = DriftMonitor.replay(normals, [same] * 300).state()
     assert state.verdict == STEADY and "not yet" not in state.nuisance.effect + state.bulk.effect
 
@@ -239,7 +239,7 @@ def test_bad_input_is_told_and_leaves_no_trace(line):
     normals, [good] = here.normals(20), here.parts(1)
     watching = DriftMonitor(normals)
     for wrong, message in (
-        ({"score": 1.0}, "has no 'control_score'"),
+        ({"score": 1.0}, "has no 'unfiltered_score'"),
         (good | {"score": float("nan")}, "score of part 1 is nan"),
         (good | {"nuisance:background": None}, "nuisance:background of part 1 is nan"),
     ):
@@ -247,10 +247,10 @@ def test_bad_input_is_told_and_leaves_no_trace(line):
             watching.update(wrong)
     assert feed(watching, [good]).state() == DriftMonitor.replay(normals, [good]).state()
     for wrong, message in (
-        ({"score": [1.0]}, "lack control_score"),
-        ({"score": [], "control_score": []}, "one value an image"),
-        ({"score": [1.0], "control_score": [1.0, 2.0]}, "one value an image"),
-        ({"score": [1.0], "control_score": [math.inf]}, "not finite"),
+        ({"score": [1.0]}, "lack unfiltered_score"),
+        ({"score": [], "unfiltered_score": []}, "one value an image"),
+        ({"score": [1.0], "unfiltered_score": [1.0, 2.0]}, "one value an image"),
+        ({"score": [1.0], "unfiltered_score": [math.inf]}, "not finite"),
     ):
         with pytest.raises(NfadError, match=message):
             DriftMonitor(wrong)

@@ -6,7 +6,7 @@ import pytest
 
 from nfad.drift import DriftMonitor, words
 from nfad.drift.state import ABSORBED, STEADY, UNABSORBED, UNSETTLED, VERDICTS, Answer
-from nfad.evaluation.intervals import rate_interval
+from nfad.stats.intervals import rate_interval
 
 
 def test_a_family_is_named_and_measured_against_the_fit():
@@ -18,7 +18,7 @@ def test_a_family_is_named_and_measured_against_the_fit():
 
 
 def test_the_control_score_may_be_negative():
-    found = words.nuisance_effect("control_score", np.array([-1.0]), np.array([2.5]))
+    found = words.nuisance_effect("unfiltered_score", np.array([-1.0]), np.array([2.5]))
     assert found == "the score without the filter is 2.5 at the median, -1 at the fit"
 
 

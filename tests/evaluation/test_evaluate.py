@@ -32,11 +32,11 @@ def test_rows_are_the_metrics_of_the_predictions(detector, samples):
     for row in found.rows:
         here = [(s, p) for s, p in seen if row.domain in (s.domain, EVERYWHERE)]
         labels = [s.anomalous for s, _ in here]
-        ours, control, full = (row.arms[arm] for arm in ("nfad", "control", "full"))
+        ours, control, full = (row.arms[arm] for arm in ("filtered", "unfiltered", "full"))
         assert ours.i_auroc == image_metrics([p.score for _, p in here], labels).auroc
-        assert control.i_ap == image_metrics([p.control_score for _, p in here], labels).ap
+        assert control.i_ap == image_metrics([p.unfiltered_score for _, p in here], labels).ap
         assert ours.false_alarms == np.mean([p.is_anomalous for s, p in here if not s.anomalous])
-        assert control.detections == np.mean([p.control_is_anomalous for s, p in here if s.anomalous])
+        assert control.detections == np.mean([p.unfiltered_is_anomalous for s, p in here if s.anomalous])
         masks = np.stack([mask_of(s, p.geometry, 64) for s, p in here])
         assert ours.aupro == pixel_metrics(np.stack([p.map for _, p in here]), masks).aupro
         assert full.p_ap == pixel_metrics(np.stack([p.detection_map for _, p in here]), masks).ap
@@ -73,9 +73,9 @@ def test_bad_images_without_a_mask_are_left_out_of_the_pixel_metrics(detector, s
     some = [dataclasses.replace(s, mask=None) if i == 1 else s for i, s in enumerate(samples)]
     left, without = evaluate(detector, some), evaluate(detector, [s for i, s in enumerate(samples) if i != 1])
     assert left.without_mask == 1
-    assert left.rows[-1].arms["nfad"].p_auroc == without.rows[-1].arms["nfad"].p_auroc
+    assert left.rows[-1].arms["filtered"].p_auroc == without.rows[-1].arms["filtered"].p_auroc
     none = evaluate(detector, [dataclasses.replace(s, mask=None) for s in samples])
-    assert np.isnan(none.rows[0].arms["nfad"].aupro) and np.isnan(none.rows[0].gains["p_auroc"].low)
+    assert np.isnan(none.rows[0].arms["filtered"].aupro) and np.isnan(none.rows[0].gains["p_auroc"].low)
 
 
 def test_masks_follow_the_view(samples, tmp_path):
@@ -102,10 +102,10 @@ def test_a_mask_in_a_format_that_other_programs_would_open_is_refused(samples, t
 def test_a_cropped_view_is_measured_where_the_model_looks(samples):
     detector = Detector.fit([part(i, 80) for i in range(12)], tiny(resize=72))
     found = evaluate(detector, samples, readout="detection")
-    assert found.rows[-1].arms["nfad"].p_auroc == found.rows[-1].arms["full"].p_auroc
+    assert found.rows[-1].arms["filtered"].p_auroc == found.rows[-1].arms["full"].p_auroc
 
 
-@pytest.mark.parametrize("changes", [{"readout": "control"}, {"protocol": "best"}])
+@pytest.mark.parametrize("changes", [{"readout": "unfiltered"}, {"protocol": "best"}])
 def test_unknown_choices_are_named(detector, samples, changes):
     with pytest.raises(NfadError, match=f"{next(iter(changes))} must be one of"):
         evaluate(detector, samples, **changes)

@@ -18,7 +18,7 @@ def judged(draw):
 
 def made(*rows):
     score, control, label, domain = zip(*rows)
-    return Scores(score, control, label, domain, threshold=4.0, control_threshold=5.0)
+    return Scores(score, control, label, domain, threshold=4.0, unfiltered_threshold=5.0)
 
 
 def test_each_group_by_hand():
@@ -45,7 +45,7 @@ def test_each_group_by_hand():
 
 @given(judged())
 def test_groups_are_the_images_on_which_someone_errs_each_once(scores):
-    flagged, control = scores.score > scores.threshold, scores.control_score > scores.control_threshold
+    flagged, control = scores.score > scores.threshold, scores.unfiltered_score > scores.unfiltered_threshold
     members = [index for group in grouped(scores).values() for index in group.tolist()]
     assert sorted(members) == np.flatnonzero((flagged != scores.label) | (control != scores.label)).tolist()
 
@@ -70,7 +70,7 @@ def test_a_row_is_about_its_domain_or_all():
     assert scores.of("dark").tolist() == [False, True]
     assert scores.of("all").tolist() == [True, True]
     assert not scores.of("mean").any()
-    assert scores.by_arm("control")[1] == 5.0 and scores.by_arm("nfad")[1] == 4.0
+    assert scores.by_arm("unfiltered")[1] == 5.0 and scores.by_arm("filtered")[1] == 4.0
 
 
 def test_what_does_not_fit_together_is_refused():

@@ -45,9 +45,9 @@ def test_results_scores_and_reports_are_written(findings, tmp_path):
     with (tmp_path / "out" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["corruption"], row["arm"]) for row in rows] == [
-        ("", "control"), ("", "nfad"), ("contrast:2", "control"), ("contrast:2", "nfad"),
+        ("", "unfiltered"), ("", "filtered"), ("contrast:2", "unfiltered"), ("contrast:2", "filtered"),
     ]  # fmt: skip
-    assert float(rows[1]["i_auroc"]) == pytest.approx(findings[0].evaluation.rows[0].arms["nfad"].i_auroc, rel=1e-5)
+    assert float(rows[1]["i_auroc"]) == pytest.approx(findings[0].evaluation.rows[0].arms["filtered"].i_auroc, rel=1e-5)
     with (tmp_path / "out" / "scores.csv").open() as file:
         images = list(csv.DictReader(file))
     assert len(images) == 20 and sum(int(image["anomalous"]) for image in images) == 10

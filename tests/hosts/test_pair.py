@@ -27,7 +27,7 @@ def detector():
 def unscaled(detector, scores, name):
     """The detector's own read-out before it was z-scored."""
     mean, spread = detector.normal_maps[name]
-    image = scores.score if name == "detection" else scores.control_score
+    image = scores.score if name == "detection" else scores.unfiltered_score
     return image * spread + mean, scores.maps[name] * spread + mean
 
 

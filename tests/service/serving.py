@@ -10,11 +10,11 @@ from io import BytesIO
 
 import httpx
 import uvicorn
+from nfad.judge import load_judge
 from parts import part
 from PIL import Image
 
-from nfad.cli_serve import serve
-from nfad.judge import load_judge
+from nfad.cli.serve import serve
 from nfad.service.app import create_app
 from nfad.service.service import open_service
 from nfad.service.settings import Settings

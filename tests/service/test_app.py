@@ -11,8 +11,8 @@ from service.browsing import let_pass
 from service.serving import image, png, serving
 
 from nfad import Detector
-from nfad.pictures import CONTOUR, full_at
-from nfad.writing import finite
+from nfad.report.pictures import CONTOUR, full_at
+from nfad.system.files import finite
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,13 @@ def test_an_inspection_says_what_the_detector_says(client, detector, defect):
         assert abs(answer[name] - getattr(wanted, name)) <= tolerance, name
     assert answer["verdict"] == ("anomalous" if wanted.is_anomalous else "normal")
     assert answer["sentence"] == wanted.explain() and answer["false_alarm_rate"] == detector.false_alarm_rate
-    assert abs(answer["control"]["score"] - wanted.control_score) <= tolerance
+    assert abs(answer["control"]["score"] - wanted.unfiltered_score) <= tolerance
     assert answer["nuisance"]["by_family"].keys() == wanted.nuisance_by_family.keys()
     assert answer["nuisance"]["excess_filtered"] == pytest.approx(finite(wanted.excess_filtered), abs=float(tolerance))
     assert (answer["width"], answer["height"], answer["scale"]) == (80, 80, full_at(detector.threshold))
     assert answer == client.get(f"/v1/inspections/{answer['id']}").json()
     pictures = answer["images"]
-    for name in ("map", "detection_map", "control_map"):
+    for name in ("map", "detection_map", "unfiltered_map"):
         raw = pixels(client, pictures[name], look="raw").astype(float) / 65535 * 128 - 8
         blocks = getattr(wanted, name).reshape(32, 2, 32, 2).mean(axis=(1, 3))  # kept at half the view's resolution
         np.testing.assert_allclose(raw, blocks.clip(-8, 120), atol=128 / 65535 + tolerance)
@@ -75,7 +75,7 @@ def test_an_overlay_outlines_only_what_its_own_verdict_rejects(client):
     assert rejected["verdict"] == "anomalous"
     for told, name, drawn in (
         (passed, "map", False),
-        (passed, "control_map", True),
+        (passed, "unfiltered_map", True),
         (rejected, "map", True),
         (rejected, "detection_map", True),
     ):

@@ -5,7 +5,7 @@ import typer
 from service.serving import Process, serving
 from typer.testing import CliRunner
 
-from nfad.cli_serve import _listener, serve
+from nfad.cli.serve import _listener, serve
 from nfad.errors import NfadError
 
 app = typer.Typer()

@@ -50,7 +50,7 @@ def check(url, data, kept):
         for answer, content in kept:
             assert client.get(f"/v1/inspections/{answer['id']}").json() == answer
             assert client.get(answer["images"]["original"]).content == content
-            for name in ("photo", "thumbnail", "control_map"):
+            for name in ("photo", "thumbnail", "unfiltered_map"):
                 assert client.get(answer["images"][name]).status_code == 200
         known, before = set(), None
         while True:

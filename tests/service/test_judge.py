@@ -3,14 +3,14 @@ import sys
 
 import numpy as np
 import pytest
+from nfad.judge import judge_of, load_judge
 from parts import part
 from PIL import Image
 from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.deploy.export import export
-from nfad.judge import judge_of, load_judge
-from nfad.pictures import full_at
+from nfad.report.pictures import full_at
 
 
 @pytest.fixture(scope="module")

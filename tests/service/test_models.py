@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nfad.judge import load_judge
 from parts import parts, tiny
 from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.errors import NfadError
-from nfad.judge import load_judge
 from nfad.service.models import NAME, load_judges, named, rate_note
 
 
@@ -81,7 +81,7 @@ def test_another_file_takes_a_name_over(model, small, tmp_path):
         client.put("/v1/models/line-3/rate", json={"rate": 0.2}).raise_for_status()
     with serving([f"line-3={small}"], tmp_path) as client:
         chosen = client.service.model("line-3")
-        assert f"set to a false-alarm rate of 0.2, but the {len(second.held_out.detection)} held-out" in chosen.note
+        assert f"set to a false-alarm rate of 0.2, but the {len(second.held_out.filtered)} held-out" in chosen.note
         assert f"support {least:.3g} at the least" in chosen.note
         [facts] = client.get("/v1/models").json()["models"]
         assert facts["sha256"] == second.sha256 and facts["false_alarm_rate"] == facts["smallest_rate"] == least

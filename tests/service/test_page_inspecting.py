@@ -5,11 +5,10 @@ import threading
 from dataclasses import replace
 
 import numpy as np
+from nfad.judge import load_judge
 from scipy.ndimage import map_coordinates
 from service.browsing import alert, file, judged, let_pass, levels, newest, painted
 from service.serving import image, png, serving
-
-from nfad.judge import load_judge
 
 
 def test_from_upload_to_review_and_back_through_the_history(opened, client):
@@ -51,9 +50,9 @@ def test_the_slider_goes_from_the_control_map_to_the_filtered_one(opened, client
     kept = newest(client, search="slide.png")
     assert kept["verdict"] == kept["control"]["verdict"] == "anomalous"  # either map is outlined
     slider = page.get_by_label("Strength of the filter")
-    control, filtered = (levels(client, kept, name) for name in ("control_map", "map"))
+    control, filtered = (levels(client, kept, name) for name in ("unfiltered_map", "map"))
     assert not np.array_equal(control, filtered)
-    ends = {100: ("map", kept["threshold"]), 0: ("control_map", kept["control"]["threshold"])}
+    ends = {100: ("map", kept["threshold"]), 0: ("unfiltered_map", kept["control"]["threshold"])}
     for place, (name, threshold) in ends.items():
         slider.focus()
         page.keyboard.press("End" if place else "Home")
@@ -97,7 +96,7 @@ def test_only_what_is_rejected_is_outlined(opened, client):
         assert bool(path.get_attribute("d")) == drawn, strength
         assert ("(outlined)" in found.inner_text()) == drawn
     slider.fill("0")
-    outlined(page, levels(client, kept, "control_map"), kept["control"]["threshold"] / kept["scale"] * 255)
+    outlined(page, levels(client, kept, "unfiltered_map"), kept["control"]["threshold"] / kept["scale"] * 255)
 
 
 def test_names_and_notes_are_never_markup(opened, client):

@@ -13,7 +13,7 @@ from PIL import Image
 from service.browsing import PAGE, VIEWS, alert, file, judged, newest
 from service.serving import image, serving
 
-from nfad.page_look import STYLE
+from nfad.report.look import STYLE
 
 
 def test_everything_by_keyboard(opened, client, past):

@@ -8,10 +8,10 @@ import time
 
 import httpx
 import pytest
+from nfad.judge import Judge, load_judge
 from service.serving import image, png, serving
 
 from nfad import Detector
-from nfad.judge import Judge, load_judge
 from nfad.service.queue import Queue
 from nfad.service.refusal import Refused
 from nfad.service.uploads import Upload

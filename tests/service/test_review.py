@@ -32,7 +32,7 @@ def test_the_suggestion_is_the_best_rate_there_is(detector, good, bad, rate):
     def wrong(threshold):
         return sum(score > threshold for score in good) + sum(score <= threshold for score in bad)
 
-    best = min(wrong(threshold) for threshold in judge.held_out.detection)
+    best = min(wrong(threshold) for threshold in judge.held_out.filtered)
     found = suggest(judge, good, bad)
     if found is None:
         assert wrong(judge.threshold) == best

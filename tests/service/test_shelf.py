@@ -82,7 +82,7 @@ def test_maps_are_kept_to_a_step(value):
 @pytest.mark.parametrize("same", [True, False])
 def test_maps_are_kept_once_each_and_smooth_ones_lose_little(shelf, same):
     wave = np.hypot(*np.meshgrid(np.linspace(-4, 4, 64), np.linspace(-4, 4, 64)))
-    waves = {"map": wave, "detection_map": wave if same else 2 * wave, "control_map": wave / 2}
+    waves = {"map": wave, "detection_map": wave if same else 2 * wave, "unfiltered_map": wave / 2}
     maps = {name: 3 * np.cos(each, dtype=np.float32) for name, each in waves.items()}
     kept = Entry(new_id(), shelf.new_upload(), ".png", drawn(np.zeros((9, 9, 3), np.uint8), SimpleNamespace(**maps)))
     kept.upload.write_bytes(b"original")

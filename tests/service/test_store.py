@@ -35,7 +35,7 @@ def inspection(number=0, **changes):
     plain = Inspection(
         id=id, time=iso(time_of(id)), model="part", model_sha256="aa", file_name=f"{number}.png", sha256="",
         suffix=".png", verdict="normal", score=1.0, threshold=2.0, false_alarm_rate=0.01, p_value=0.5,
-        control_verdict="normal", control_score=1.0, control_threshold=2.0, gate=1.0, participation=0.5,
+        unfiltered_verdict="normal", unfiltered_score=1.0, unfiltered_threshold=2.0, gate=1.0, participation=0.5,
         nuisance_fraction=0.1, excess_filtered=0.2, sentence="Normal.", milliseconds=1.0, width=64, height=64,
         scale=9.0, nuisance_by_family={"photometric": 0.1}, view={"left": 0.0, "top": 0.0, "width": 1.0, "height": 1.0},
     )  # fmt: skip
@@ -92,7 +92,7 @@ def test_filters_agree_with_plain_python(store):
             number,
             model="part" if number % 3 else "other",
             verdict="anomalous" if number % 2 else "normal",
-            control_verdict="anomalous" if number % 4 else "normal",
+            unfiltered_verdict="anomalous" if number % 4 else "normal",
             review_verdict=[None, "good", "bad", "unsure"][number % 4],
             file_name=f"{'Cam' if number % 5 else '100%_'}{number}.png",
         )
@@ -103,8 +103,8 @@ def test_filters_agree_with_plain_python(store):
     cases = {
         Filters(): lambda r: True,
         Filters(model="other"): lambda r: r.model == "other",
-        Filters(verdict="anomalous", changed=True): lambda r: r.verdict == "anomalous" != r.control_verdict,
-        Filters(changed=False): lambda r: r.verdict == r.control_verdict,
+        Filters(verdict="anomalous", changed=True): lambda r: r.verdict == "anomalous" != r.unfiltered_verdict,
+        Filters(changed=False): lambda r: r.verdict == r.unfiltered_verdict,
         Filters(review="none"): lambda r: r.review_verdict is None,
         Filters(review="any"): lambda r: r.review_verdict is not None,
         Filters(review="bad"): lambda r: r.review_verdict == "bad",

@@ -5,32 +5,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from nfad.evaluation.exported import Exported, pixels_of
 from parts import part, parts, tiny
 from PIL import Image
 
 from nfad import Config, Detector, NfadError
-from nfad.data.render import render
 from nfad.deploy.parity import LIMITS, TIE
-from nfad.evaluation.exported import Exported, pixels_of
 from nfad.stress.axes import AXES, both, photographed
-from nfad.stress.judgement import judge
+from nfad.stress.findings import judge
 from nfad.stress.measure import VISIBLE, Kept, at_strength, damage, image_scores, measure, read_parts
 from nfad.vision.images import load_part, to_view
+from nfad.vision.render import render
 
 
 def test_strength_0_is_exactly_what_predict_says(detector, chosen):
     step = at_strength(detector, chosen, None, 0)
     judged = detector.predict(list(chosen.paths))
-    assert step.normal["nfad"] == tuple(prediction.score for prediction in judged)
-    assert step.normal["control"] == tuple(prediction.control_score for prediction in judged)
-    assert step.damaged["nfad"] != step.normal["nfad"]
+    assert step.normal["filtered"] == tuple(prediction.score for prediction in judged)
+    assert step.normal["unfiltered"] == tuple(prediction.unfiltered_score for prediction in judged)
+    assert step.damaged["filtered"] != step.normal["filtered"]
 
 
 def test_a_strength_is_what_predict_says_of_the_changed_views(detector, chosen):
     axis = AXES["noise"]
     step = at_strength(detector, chosen, axis, 10)
     judged = detector.predict_stream(chosen.paths, edit=lambda view, index: chosen.under(axis, 10, index))
-    assert step.normal["nfad"] == tuple(prediction.score for prediction in judged)
+    assert step.normal["filtered"] == tuple(prediction.score for prediction in judged)
 
 
 def test_defects_lie_on_the_part_can_be_seen_and_depend_on_seed_and_place_alone():
@@ -70,15 +70,15 @@ def test_finished_strengths_are_found_again_for_the_same_model_images_and_seed_o
     assert len(files) == len(first) == 1 + sum(len(axis.strengths) for axis in few_axes.values())
     for path in files:  # marked, so that what is read back is told from what is measured again
         text = json.loads(path.read_text())
-        text["result"]["normal"]["nfad"][0] = 123.0
+        text["result"]["normal"]["filtered"][0] = 123.0
         path.write_text(json.dumps(text))
     again = measure(detector, chosen, few_axes, kept)
-    assert all(step.normal["nfad"][0] == 123.0 for step in again.values())
+    assert all(step.normal["filtered"][0] == 123.0 for step in again.values())
     files[0].unlink()
     repaired = measure(detector, chosen, few_axes, kept)
-    assert sum(step.normal["nfad"][0] == 123.0 for step in repaired.values()) == len(files) - 1
+    assert sum(step.normal["filtered"][0] == 123.0 for step in repaired.values()) == len(files) - 1
     other = measure(detector, chosen, {"noise": few_axes["noise"]}, Kept(kept.folder, "another"))
-    assert all(step.normal["nfad"][0] != 123.0 for step in other.values())
+    assert all(step.normal["filtered"][0] != 123.0 for step in other.values())
     fewer = read_parts(detector, chosen.paths, len(chosen.paths) - 1)
     facts = [kept.facts(p, p.digest, "noise", 2) for p in (chosen, fewer)]
     assert facts[0] != facts[1] and kept.get(facts[1]) is None
@@ -125,16 +125,17 @@ def test_what_was_made_up_is_not_counted_and_all_else_is(detector, chosen):
         return image_scores(detector, views, AXES[axis], strength), judged
 
     counted, judged = arms("gamma", 1)
-    assert torch.equal(counted["nfad"], judged.score) and torch.equal(counted["control"], judged.control_score)
+    assert torch.equal(counted["filtered"], judged.score)
+    assert torch.equal(counted["unfiltered"], judged.unfiltered_score)
     lower = []
     for axis in (axis for axis in AXES.values() if axis.moves):
         for strength in (axis.strengths[0], axis.strengths[-1]):
             counted, judged = arms(axis.name, strength)
             known = photographed(axis, strength, 64)
-            for arm, name in (("nfad", "detection"), ("control", "control")):
+            for arm, name in (("filtered", "detection"), ("unfiltered", "unfiltered")):
                 highest = judged.maps[name][:, known].topk(int(detector.config.top * 64 * 64), dim=1).values
                 assert torch.allclose(counted[arm], highest.mean(dim=1))
-            lower += (counted["nfad"] < judged.score).tolist()
+            lower += (counted["filtered"] < judged.score).tolist()
     assert any(lower)  # or nothing of the kind was ever among the highest
 
 
@@ -158,12 +159,12 @@ def test_a_filter_for_light_holds_further_than_its_control_on_rendered_parts(tmp
     filtered, control = detector.held_out.at(0.15)
     found = judge(
         measure(detector, read, axes), axes, [path.name for path in read.paths],
-        {"control": control, "nfad": filtered}, 0.15,
+        {"unfiltered": control, "filtered": filtered}, 0.15,
     )  # fmt: skip
-    reach = {arm: [side.holds for side in found.both(axes["exposure"], arm)] for arm in ("control", "nfad")}
-    assert reach["nfad"][0] <= reach["control"][0] and reach["nfad"][1] >= reach["control"][1]
-    assert np.ptp(reach["nfad"]) > np.ptp(reach["control"]) + 0.5
-    assert found.normal.found["nfad"].value > 0.5  # it holds, and not because it is blind
+    reach = {arm: [side.holds for side in found.both(axes["exposure"], arm)] for arm in ("unfiltered", "filtered")}
+    assert reach["filtered"][0] <= reach["unfiltered"][0] and reach["filtered"][1] >= reach["unfiltered"][1]
+    assert np.ptp(reach["filtered"]) > np.ptp(reach["unfiltered"]) + 0.5
+    assert found.normal.found["filtered"].value > 0.5  # it holds, and not because it is blind
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_fitted_and_exported_give_the_same_scores_and_verdicts(shipped, normals,
     wanted = image_scores(detector, eight, axis, strength)
     unrounded = at_strength(detector, read, axis, strength).normal
     filtered, control = detector.held_out.at(0.3)
-    for arm, threshold in (("nfad", filtered), ("control", control)):
+    for arm, threshold in (("filtered", filtered), ("unfiltered", control)):
         scores, by_torch = np.array(found[arm]), wanted[arm].numpy()
         assert (abs(scores - by_torch) <= LIMITS["fp32"].score * np.maximum(1, abs(by_torch))).all()
         clear = abs(by_torch - threshold) > TIE * np.maximum(1, abs(by_torch))

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from nfad.evaluation.exported import Exported
+from nfad.judge import load_judge
 from parts import part
 from PIL import Image
 from typer.testing import CliRunner
 
 from nfad import NfadError
-from nfad.cli_stress import stress as command
-from nfad.evaluation.exported import Exported
-from nfad.judge import load_judge
+from nfad.cli.stress import stress as command
 from nfad.stress.axes import AXES
 from nfad.stress.session import STRENGTHS, stress
-from nfad.threshold import Threshold
+from nfad.verdict.threshold import Threshold
 
 
 def test_notes_say_what_could_not_be_checked_and_what_was_left_out(detector, normals, found):

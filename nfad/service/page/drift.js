@@ -95,7 +95,7 @@ function charts({ normals, blocks, since }, model) {
   const share = value => (Number.isFinite(value) ? `${short(100 * value)}%` : "–");
   const wanted = [
     { title: "Score with filter", name: "score", format: short, line: model.threshold },
-    { title: "Score without filter", name: "control_score", format: short, line: model.control_threshold },
+    { title: "Score without filter", name: "unfiltered_score", format: short, line: model.unfiltered_threshold },
     ...families.map(name => {
       const family = name.slice(FAMILY.length);
       return { title: `${capital(familyWords(family))} share`, name, format: share, tint: familyTint(family) };

@@ -97,7 +97,7 @@ export function viewer(inspection) {
   filtered.addEventListener("click", () => slide(100));
   draw();
 
-  Promise.all([levels(images.control_map), levels(images.map)]).then(
+  Promise.all([levels(images.unfiltered_map), levels(images.map)]).then(
     ([control, map]) => {
       maps = { control, filtered: map };
       draw();

@@ -1,1 +1,0 @@
-"""The paper's measurements, one question a file."""

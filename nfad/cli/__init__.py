@@ -1,0 +1,1 @@
+"""The command line: one file a command, each calling one library function."""

@@ -1,0 +1,178 @@
+"""`nfad benchmark`: the paper's tables on any data."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nfad.cli.options import (
+    Category,
+    Foreground,
+    Json,
+    Reference,
+    Setting,
+    Size,
+    Teacher,
+    Weights,
+    config_from,
+    drawable,
+)
+from nfad.cli.terminal import err, note, out, progress_bars
+from nfad.errors import NfadError
+from nfad.system.files import ready_folder, strict_json
+
+
+def benchmark(
+    table: Annotated[str, typer.Argument(help="Which table; see above.")],
+    roots: Annotated[
+        list[str],
+        typer.Argument(help="Data sets: FOLDER (its layout is recognised), NAME=FOLDER, or demo (rendered for you)."),
+    ],
+    category: Category = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="embedded, embedded-fast or paper.", show_default="embedded; plugins: embedded-fast, a CNN"),
+    ] = None,
+    teacher: Teacher = None,
+    teachers: Annotated[
+        str | None, typer.Option(help="foundations: the teachers to compare, e.g. embedded-vit,embedded-cnn,dinov3.")
+    ] = None,
+    weights: Weights = None,
+    reference: Reference = None,
+    size: Size = None,
+    foreground: Foreground = False,
+    severities: Annotated[str, typer.Option(help="visa-c: corruption severities.")] = "1,2,3",
+    seeds: Annotated[str, typer.Option(help="seeds: which.")] = "54,1,42,123,2025",
+    ranks: Annotated[str, typer.Option(help="rank, plugins: columns a family.")] = "8,16,32,64",
+    hosts: Annotated[
+        str, typer.Option(help="plugins: the detectors that wear the filter (glass needs nfad\\[anomalib]).")
+    ] = "rd4ad,recontrast,patchcore,glass,uniad,nfad",
+    steps: Annotated[
+        int | None,
+        typer.Option(help="plugins: training steps of hosts that are trained.", min=1, show_default="each its own"),
+    ] = None,
+    setting: Setting = None,
+    out_dir: Annotated[
+        Path, typer.Option("--out", help="Where the table, its figure and the finished cells go.")
+    ] = Path("benchmark"),
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say which images, weights and hours it takes, and stop. A data set's bare name will do: aebad-s.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure one of the paper's tables on your data, with the paper's values beside yours.
+
+    Tables: aebad, standard, detection-ablation, localization-ablation, visa-c, foundations,
+    seeds, basis, incidence, rank, entanglement, mechanism, plugins (other detectors
+    wearing the filter).
+
+    Finished cells stay in OUT/cells: an interrupted run goes on where it stopped, and tables
+    share what they have in common. Closed-form references are measured in both orders of
+    filtering and fitting. With --preset paper the settings are exactly the paper's.
+
+    Example: nfad benchmark aebad demo --foreground
+    """
+    from nfad.paper.layout import as_markdown
+    from nfad.paper.plan import plan
+    from nfad.paper.running import jobs, run_table, table_named, variants_of, write_table
+    from nfad.paper.table import Options
+    from nfad.system.results import ResultCache
+
+    wanted = table_named(table)
+    config = config_from(
+        preset or ("embedded-fast" if table == "plugins" else "embedded"), setting, teacher=teacher, weights=weights,
+        reference=reference, size=size, foreground=foreground or None,
+    )  # fmt: skip
+    options = Options(
+        severities=_numbers("severities", severities),
+        seeds=_numbers("seeds", seeds),
+        ranks=_numbers("ranks", ranks),
+        hosts=tuple(hosts.split(",")),
+        steps=steps,
+        **({"teachers": tuple(teachers.split(","))} if teachers else {}),
+    )
+    variants_of(wanted, config, options)  # what makes no sense is told now, not after a set is rendered
+    cache = ResultCache(out_dir / "cells")
+    with progress_bars(not as_json) as progress:
+        datasets = _datasets(roots, category, out_dir, progress, dry_run)
+        if dry_run:
+            found = plan([job.cell for job in jobs(wanted, datasets, config, options)], cache)
+            if as_json:
+                print(strict_json(dataclasses.asdict(found)))
+            else:
+                out.print(found.told(), highlight=False, soft_wrap=True)
+            return
+        ready_folder(out_dir)
+        try:
+            entries = run_table(
+                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total)
+            )
+        except KeyboardInterrupt:
+            err.print(f"Finished cells are kept in {cache.folder}; the same command goes on from there.")
+            raise
+        notes = [f"`{command_told(sys.argv[1:], roots)}`", *(words for each in datasets for words in each.notes)]
+        names = "-".join(dict.fromkeys(each.name for each in datasets))
+        stem = f"{table}-{names}"
+        written = write_table(wanted, entries, notes, out_dir, stem)
+        if drawable():
+            from nfad.paper.figures import draw
+
+            try:
+                written.append(draw(table, entries, out_dir / f"{stem}.png"))
+            except NfadError as error:  # e.g. pixel metrics of a set without masks: the table itself is written
+                note(str(error))
+    if as_json:
+        print(strict_json([dataclasses.asdict(entry) for entry in entries]))
+        return
+    out.print(as_markdown(entries), markup=False, highlight=False, soft_wrap=True)
+    out.print("Wrote " + ", ".join(str(path) for path in written))
+
+
+def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool) -> list[Any]:
+    from nfad.data.catalog import READERS, load, recognise
+    from nfad.data.demo import write_demo
+    from nfad.paper.plan import announced
+
+    found = []
+    for root in roots:
+        name, _, place = root.partition("=")
+        if root == "demo" and not Path(root).exists():
+            place = ready_folder(out_dir) / "demo-set"
+            write_demo(place, progress=lambda done, total: progress("rendering", done, total))
+            found += load("demo", place, categories)
+        elif dry_run and root in READERS and not Path(root).exists():
+            found += announced(root, categories)
+        elif place and name in READERS:
+            found += load(name, Path(place), categories)
+        else:
+            found += load(recognise(Path(root)), Path(root), categories)
+    return found
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise NfadError(f"--{name} takes whole numbers with commas between, e.g. 1,2,3; got {text!r}") from None
+
+
+def command_told(arguments: list[str], roots: list[str]) -> str:
+    """The command as others may repeat it: data sets without the folders of this machine, nothing of --out."""
+    told, skip = ["nfad"], False
+    for argument in arguments:
+        if skip or argument in ("--out", "--json"):
+            skip = argument == "--out"
+            continue
+        if argument in roots:
+            name, _, place = argument.partition("=")
+            argument = f"{name}=DATA" if place else Path(argument).name
+        told.append(argument)
+    return " ".join(told)

@@ -1,0 +1,155 @@
+"""`nfad evaluate`: one data set, control against filter, with a report."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from nfad.cli.options import (
+    Category,
+    Foreground,
+    Json,
+    Reference,
+    Setting,
+    Size,
+    Teacher,
+    Weights,
+    config_from,
+    drawable,
+)
+from nfad.cli.terminal import note, out, progress_bars
+from nfad.errors import NfadError
+from nfad.system.files import ready_folder, strict_json
+
+
+def evaluate(
+    dataset: Annotated[
+        str,
+        typer.Argument(help="aebad-s, mvtec-ad, mvtec-ad-2, visa, real-iad, mpdd, magnetic-tile, folder or demo."),
+    ],
+    root: Annotated[Path, typer.Argument(help="The data set's folder.")],
+    category: Category = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Judge with this model, fitted or exported, instead of fitting one on the set's training images."
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="embedded (offline), embedded-fast, or paper (DINOv3 + student).", show_default="embedded"),
+    ] = None,
+    teacher: Teacher = None,
+    weights: Weights = None,
+    reference: Reference = None,
+    size: Size = None,
+    foreground: Foreground = False,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same images: same numbers.")] = None,
+    false_alarm_rate: Annotated[
+        float | None,
+        typer.Option(help="The threshold's rate, set on held-out normals.", show_default="0.01, or the model's own"),
+    ] = None,
+    corrupt: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also judge under an ImageNet-C corruption (brightness, contrast, defocus_blur or gaussian_noise, "
+            "severity 1 to 5), e.g. contrast:3; may be given several times."
+        ),
+    ] = None,
+    readout: Annotated[str, typer.Option(help="Map of the pixel metrics: localization or detection.")] = "localization",
+    protocol: Annotated[str, typer.Option(help="AUPRO as mvtec, dinomaly, ader or mmr compute it.")] = "mvtec",
+    setting: Setting = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write report.html, results.csv, scores.csv and triplets.png into this folder."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit on a data set's good images, judge its test images, and say how sure every number is.
+
+    Every row compares the same detector without (control) and with the filter. Thresholds
+    come from held-out normals, never from the test set.
+
+    Example: nfad evaluate mvtec-ad DATA --category bottle --corrupt contrast:3 --out results
+    """
+    from nfad.data import folder
+    from nfad.data.catalog import load
+    from nfad.data.counts import total_notes
+    from nfad.evaluation.session import evaluate_dataset
+    from nfad.report.results import write_results
+
+    given = {
+        "--preset": preset, "--teacher": teacher, "--reference": reference, "--size": size, "--seed": seed,
+        "--set": setting, "--foreground": foreground or None,
+    }  # fmt: skip
+    wrong = [name for name, value in given.items() if value is not None]
+    if model is not None and wrong:
+        raise NfadError(f"--model is judged as it was fitted; leave out {', '.join(wrong)}")
+    if out_dir:
+        ready_folder(out_dir)
+    config = config_from(
+        preset or "embedded", setting, teacher=teacher, weights=weights, reference=reference, size=size, seed=seed,
+        foreground=foreground or None, false_alarm_rate=false_alarm_rate,
+    )  # fmt: skip
+    tested = model is not None and dataset == folder.NAME  # a published set has its split, a plain folder need not
+    sets = folder.read_tested(root, category) if tested else load(dataset, root, category)
+    findings = []
+    with progress_bars(not as_json) as progress:
+        for words in [words for each in sets for words in each.notes] + ([] if category else list(total_notes(sets))):
+            note(words)
+        for each in sets:
+            findings += evaluate_dataset(
+                each, config, corrupt or [], model=model, weights=weights, rate=false_alarm_rate, readout=readout,
+                protocol=protocol, progress=progress,
+            )  # fmt: skip
+        written = write_results(findings, out_dir, progress) if out_dir else []
+        if out_dir and drawable():
+            from nfad.paper.qualitative import draw_qualitative
+
+            for finding, page in zip(findings, [path for path in written if path.suffix == ".html"], strict=True):
+                draw_qualitative(finding, page.with_name(page.stem.replace("report", "triplets") + ".png"))
+    if as_json:
+        print(strict_json([finding.as_dict() for finding in findings]))
+        return
+    for finding in findings:
+        out.print(evaluation_table(finding.title, finding.evaluation.rows))
+        for words in finding.notes[len(finding.dataset.notes) :]:
+            note(words)
+    _print_rate(findings[0].detector, asked=false_alarm_rate is not None)
+    if written:
+        out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
+    else:
+        out.print("Add --out DIR for a report with curves, histograms and pictures.")
+
+
+def evaluation_table(title: str, rows: Any) -> Table:
+    """Control → filtered by domain, for a terminal."""
+    told = "Control→filtered; gain with its 95 % interval; alarms: good parts flagged"
+    table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("domain", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
+        table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
+    for row in rows:
+        before, after, gain = row.arms["unfiltered"], row.arms["filtered"], row.gains["i_auroc"]
+        change = f"{before.i_auroc:.3f}→{after.i_auroc:.3f}"
+        table.add_row(
+            escape(row.domain),
+            (f"[bold]{change}[/]" if gain.excludes_zero else change).replace("nan", "–"),
+            "–" if math.isnan(gain.value) else rf"{gain.value:+.2f} \[{gain.low:+.2f},{gain.high:+.2f}]",
+            f"{before.false_alarms:.0%}→{after.false_alarms:.0%}".replace("nan%", "–"),
+            f"{before.aupro:.3f}→{after.aupro:.3f}".replace("nan", "–"),
+        )
+    return table
+
+
+def _print_rate(detector: Any, asked: bool) -> None:
+    wanted, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
+    out.print(f"Thresholds: set on {len(detector.held_out.filtered)} held-out normals for {rate:.2%} false alarms.")
+    if rate > wanted:
+        told = f"{wanted:.2%} was asked for" if asked else f"the model's rate is {wanted:.2%}"
+        note(f"that is the least so few held-out images support; {told}.")

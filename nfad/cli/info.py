@@ -1,0 +1,80 @@
+"""`nfad info`: what a model is."""
+
+from __future__ import annotations
+
+import json
+
+from rich.table import Table
+
+from nfad.cli.options import Json, Model
+from nfad.cli.terminal import out
+
+
+def info(
+    model: Model,
+    as_json: Json = False,
+) -> None:
+    """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
+    from nfad.verdict.threshold import Threshold
+
+    if model.is_dir():
+        from nfad.deploy.folder import read_metadata
+
+        header = read_metadata(model)
+        size = sum(file.stat().st_size for file in model.iterdir())
+        own = {key: header[key] for key in ("backend", "precision", "input", "parity")}
+        own["exported_from"] = header["model"]
+    else:
+        from nfad.artifact import read_header
+
+        header, tensors = read_header(model)
+        size = model.stat().st_size
+        columns = [tensors[key].shape[1] for key in sorted(tensors) if key.endswith(".basis")]
+        own = {"format": header["format"], "nuisance_columns": columns}
+    held = Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()})
+    rate = held.supported(header["config"]["false_alarm_rate"])
+    rates = {f"{r:g}": held.at(r)[0] for r in (0.001, 0.01, 0.02, 0.05, 0.1) if r >= held.smallest_rate}
+    facts = {
+        "model": str(model),
+        "bytes": size,
+        "teacher": header["teacher"],
+        "config": header["config"],
+        "fitted_on": header["fitted_on"],
+        "held_out": len(held.filtered),
+        "false_alarm_rate": rate,
+        "threshold": held.at(rate)[0],
+        "smallest_false_alarm_rate": held.smallest_rate,
+        "threshold_by_rate": rates,
+    } | own
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table(title=str(model), show_header=False)
+    table.add_row("teacher", f"{header['teacher']['name']} ({header['teacher']['architecture']})")
+    table.add_row("weights", f"{header['teacher']['weights']}, SHA-256 {header['teacher']['sha256'][:16]}…")
+    config = header["config"]
+    table.add_row("reference", f"{config['reference']}, {config['order']}")
+    ranks = ", ".join(f"{family} {value:g}" for family, value in config["rank"].items())
+    table.add_row("interventions", f"{config['interventions']}; rank (below 1: share of channels) {ranks}")
+    if "nuisance_columns" in own:
+        *others, last = map(str, own["nuisance_columns"])
+        told = f"{', '.join(others)} and {last}, one number for each of the teacher's blocks" if others else last
+        table.add_row("nuisance directions removed", told)
+    if config.get("nudges"):  # models fitted before there were any do not say
+        table.add_row("nudged", f"the reference has seen {config['nudges']} moved copies of each image too")
+    table.add_row(
+        "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
+    )
+    table.add_row("normals", f"{header['fitted_on']} fitted, {len(held.filtered)} held out")
+    table.add_row("in use", f"threshold {facts['threshold']:.3f} at a false-alarm rate of {rate:.2%}")
+    table.add_row("smallest false-alarm rate", f"{held.smallest_rate:.2%}")
+    for other, threshold in rates.items():
+        table.add_row(f"threshold at {float(other):.1%}", f"{threshold:.3f}")
+    if "parity" in own:
+        found = own["parity"]
+        table.add_row("exported", f"{own['backend']}, {own['precision']}, from {own['exported_from']['name']}")
+        flips = f"{found['flips']} of {found['verdicts']} verdicts flipped"
+        table.add_row("beside torch", f"{flips}, scores within {found['score_drift']:.2g}, on {found['source']}")
+    told = "everything included" if "parity" in own else "teacher weights not included"
+    table.add_row("size", f"{size / 1000:.0f} kB ({told})")
+    out.print(table)

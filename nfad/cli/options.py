@@ -1,0 +1,92 @@
+"""Options that several commands share, and the config that they add up to."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nfad.cli.terminal import note, settings
+
+if TYPE_CHECKING:
+    from nfad.model import Model as LoadedModel
+from nfad.errors import NfadError
+
+Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")]
+Preset = Annotated[
+    str, typer.Option(help="embedded (offline), embedded-fast (slow line PCs), or paper (DINOv3 + student).")
+]
+Teacher = Annotated[
+    str | None,
+    typer.Option(
+        help="embedded-vit, embedded-cnn, dinov3, dinov2, dinov2r, dino, clip, beitv2, deit, augreg, a timm name."
+    ),
+]
+Weights = Annotated[str | None, typer.Option(help="Teacher weights on this machine: a file or folder (no hub needed).")]
+Reference = Annotated[str | None, typer.Option(help="linear, nearest or student.")]
+Size = Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")]
+Foreground = Annotated[
+    bool,
+    typer.Option("--foreground", help="The part lies before a background that may change: only the part counts."),
+]
+Nudged = Annotated[
+    bool,
+    typer.Option(
+        "--nudged", help="The camera may be nudged, or parts lie askew: show the reference two moved copies of each."
+    ),
+]
+NUDGES = 2  # copies of each image that --nudged stands for
+Category = Annotated[
+    list[str] | None, typer.Option("--category", help="Only this category; may be given several times.")
+]
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", help="Any other setting as name=value (JSON), e.g. --set variance=0.95.")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--false-alarm-rate",
+        help="Share of normal images you accept being flagged, e.g. 0.01. Needs no refit.",
+        show_default="the model's",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
+
+
+def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
+    """A preset with what the options change of it: None leaves a setting alone, --set has the last word."""
+    from nfad.config import Config
+
+    given = {name: value for name, value in changes.items() if value is not None}
+    return Config.preset(preset, **given | settings(setting or []))
+
+
+def at_rate(model: LoadedModel, rate: float | None) -> LoadedModel:
+    """The model at the rate asked for; a rate that its held-out normals cannot promise is told of."""
+    if rate is None:
+        return model
+    model = model.at_rate(rate)
+    if model.false_alarm_rate > rate:
+        count = len(model.held_out.filtered)
+        note(f"the model's {count} held-out normals support {model.false_alarm_rate:.2%} at the least; using that.")
+    return model
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images below a folder, of which there must be some."""
+    from nfad.vision.pixels import find_images
+
+    found = list(find_images(folder))
+    if not found:
+        raise NfadError(f"{folder} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
+    return found
+
+
+def drawable() -> bool:
+    """Whether figures can be drawn; if not, what to install is said, and the rest is written all the same."""
+    if importlib.util.find_spec("matplotlib"):
+        return True
+    note("no figure is drawn without matplotlib; run: pip install 'nfad[figures]'")
+    return False

@@ -1,0 +1,1 @@
+"""The steps of a fit: token cache, nuisance, reference, calibration."""

@@ -1,0 +1,61 @@
+"""Teacher tokens of the fit's images, computed once: epochs and calibration passes read them back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from nfad.fitting.views import ViewCache
+from nfad.system.progress import Progress
+from nfad.vision.teacher import Teacher
+
+
+class TokenCache:
+    """Tokens at fp16 and the prior at fp32, memory-mapped on disk; what does not fit is computed again when asked for.
+
+    fp16 costs a cosine about 1e-7: a token's rounding errors are relative and independent.
+    """
+
+    def __init__(self, teacher: Teacher, views: ViewCache, batch: int, directory: Path) -> None:
+        self.views = views
+        self._teacher, self._batch = teacher, batch
+        tokens = teacher.grid**2
+        per_image = 2 * tokens * sum(teacher.channels) + 4 * tokens
+        # Half of what is free, so that a long fit never fills a disk that others need.
+        room = shutil.disk_usage(directory).free // 2
+        self._cached = min(len(views), room // per_image)
+        self._blocks = [
+            np.lib.format.open_memmap(
+                directory / f"block{index}.npy", mode="w+", dtype=np.float16, shape=(self._cached, tokens, channels)
+            )
+            for index, channels in enumerate(teacher.channels)
+        ]
+        self._priors = np.lib.format.open_memmap(
+            directory / "prior.npy", mode="w+", dtype=np.float32, shape=(self._cached, tokens)
+        )
+
+    def fill(self, progress: Progress | None = None) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
+        """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
+        for indices in torch.arange(len(self.views)).split(self._batch):
+            tokens, prior = self._teacher.tokens_and_prior(self.views(indices))
+            kept = indices[indices < self._cached]
+            for store, block in zip(self._blocks, tokens, strict=True):
+                store[kept.numpy()] = block[: len(kept)].half().numpy()
+            self._priors[kept.numpy()] = prior[: len(kept)].numpy()
+            if progress:
+                progress("looking at images", int(indices[-1]) + 1, len(self.views))
+            yield indices, tokens, prior
+
+    def read(self, indices: Int[Tensor, " image"]) -> tuple[list[Tensor], Tensor]:
+        """Tokens and prior of some images, from the cache where they are in it."""
+        if len(indices) == 0 or int(indices.max()) < self._cached:
+            chosen = indices.numpy()
+            blocks = [torch.from_numpy(store[chosen]).float() for store in self._blocks]
+            return blocks, torch.from_numpy(self._priors[chosen])
+        return self._teacher.tokens_and_prior(self.views(indices))

@@ -1,0 +1,77 @@
+"""The fit's photos as the model sees them: each file is decoded once, and its view read back as often as needed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nfad.errors import NfadError
+from nfad.system.progress import Progress, Skip
+from nfad.vision.images import ImageLike, load_part, to_view
+
+FEWEST = 8  # normal images a fit can be made of
+STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
+
+
+class ViewCache:
+    """Views on disk, memory-mapped; what there is no room for is decoded again when it is asked for."""
+
+    def __init__(self, images: Sequence[ImageLike], size: int, resize: int | None, directory: Path) -> None:
+        self.images = list(images)
+        self._size, self._resize = size, resize
+        room = shutil.disk_usage(directory).free // 4  # the tokens need as much, and others some too
+        self._cached = min(len(self.images), room // (6 * size * size))
+        self._kept = np.lib.format.open_memmap(
+            directory / "views.npy", mode="w+", dtype=np.uint16, shape=(self._cached, 3, size, size)
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @classmethod
+    def read(
+        cls,
+        images: Sequence[ImageLike],
+        size: int,
+        resize: int | None,
+        directory: Path,
+        skip: Skip | None = None,
+        progress: Progress | None = None,
+    ) -> ViewCache:
+        """Decodes every image before the long work begins: a bad one shows up now, not in an hour.
+
+        `skip` is told of images that cannot be read, which are then left out; without it they raise.
+        """
+        cache = cls(images, size, resize, directory)
+        good: list[ImageLike] = []
+        for index, image in enumerate(images):
+            try:
+                view = cache._decode(image)
+                if len(good) < cache._cached:
+                    cache._kept[len(good)] = (view * STEPS).round().numpy().astype(np.uint16)
+                good.append(image)
+            except NfadError as error:
+                if skip is None:
+                    raise
+                skip(image, str(error))
+            if progress:
+                progress("reading images", index + 1, len(images))
+        if len(good) < FEWEST:
+            raise NfadError(f"a fit needs at least {FEWEST} readable normal images; got {len(good)}")
+        cache.images, cache._cached = good, min(cache._cached, len(good))
+        return cache
+
+    def __call__(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
+        """Some of the views, in [0, 1]."""
+        if len(indices) == 0 or int(indices.max()) < self._cached:
+            return torch.from_numpy(self._kept[indices.numpy()].astype(np.float32)) / STEPS
+        return torch.stack([self._decode(self.images[int(index)]) for index in indices])
+
+    def _decode(self, image: ImageLike) -> Float[Tensor, "3 size size"]:
+        return to_view(load_part(image), self._size, self._resize)[0]

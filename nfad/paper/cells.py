@@ -1,0 +1,175 @@
+"""A table's cells: one measurement each, kept on disk as soon as it is made, found again by what it measures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from nfad.config import Config
+from nfad.detector import Detector
+from nfad.evaluation.evaluate import Evaluation, evaluate
+from nfad.evaluation.tally import EvaluationRow, Resamples, Tally
+from nfad.fitting.nuisance import check_ranks
+from nfad.paper.entanglement import entanglement
+from nfad.paper.mechanism import mechanism
+from nfad.records import Dataset
+from nfad.system.files import finite
+from nfad.system.progress import Progress
+from nfad.system.results import ResultCache, key_of
+from nfad.vision.caching import Remembering
+from nfad.vision.corruptions import Corruption
+from nfad.vision.teacher import Teacher, load_teacher
+
+FORMAT = 2  # raise it when a cell's contents change: older cells are then measured again
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A fit on one category, and what is measured of it."""
+
+    dataset: Dataset
+    config: Config
+    measure: str = "metrics"  # or entanglement, mechanism
+    corruption: str = ""  # e.g. "contrast:3"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the result."""
+        return {
+            "format": FORMAT,
+            "dataset": self.dataset.name,
+            "category": self.dataset.category,
+            "images": fingerprint(self.dataset),
+            "config": json.loads(json.dumps(self.config.as_dict())),
+            "measure": self.measure,
+            "corruption": self.corruption,
+        }
+
+    @property
+    def key(self) -> str:
+        return key_of(self.settings)
+
+
+def run(
+    cells: Sequence[Cell],
+    cache: ResultCache,
+    progress: Progress | None = None,
+    on_cell: Callable[[int, int], None] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Every cell's result by its key; those on disk are not measured again.
+
+    Cells that share images and teacher follow one another, so that the teacher looks at each view once; cells that
+    share a fit are measured from the same detector.
+    """
+    results = {cell.key: cache.get(cell.settings) for cell in cells}
+    todo = {cell.key: cell for cell in cells if results[cell.key] is None}
+    done = len(results) - len(todo)
+    if on_cell:
+        on_cell(done, len(results))
+    for group in _together(todo.values(), _sight):
+        teacher: Teacher | None = None
+        for fit in _together(group, lambda cell: json.dumps(cell.settings["config"], sort_keys=True)):
+            config = fit[0].config
+            if teacher is None:
+                loaded = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+                teacher = Remembering(loaded)
+                for cell in group:  # a rank that cannot be is told of before the first fit, not after an hour
+                    check_ranks(cell.config, teacher.channels)
+            images = [sample.path for sample in fit[0].dataset.train]
+            workdir = cache.folder / f"{fit[0].key}.work" if config.reference == "student" else None
+            if workdir:
+                workdir.mkdir(parents=True, exist_ok=True)
+            detector = Detector.fit(images, config, progress=progress, teacher=teacher, workdir=workdir)
+            for cell in fit:
+                result = measure(detector, cell, progress)
+                cache.put(cell.settings, result)
+                results[cell.key] = result
+                done += 1
+                if on_cell:
+                    on_cell(done, len(results))
+            if workdir:
+                for file in workdir.iterdir():
+                    file.unlink()
+                workdir.rmdir()
+    return results
+
+
+def measure(detector: Detector, cell: Cell, progress: Progress | None = None) -> dict[str, Any]:
+    """The cell's numbers, ready for JSON (NaN as null)."""
+    samples = cell.dataset.test
+    if cell.measure == "entanglement":
+        overlaps = entanglement(detector, samples, progress)
+        return finite({"rows": [{"domain": row.domain, **asdict(row.mean), **asdict(row.count)} for row in overlaps]})
+    if cell.measure == "mechanism":
+        rows = mechanism(detector, samples, progress)
+        return finite({"rows": [_mechanism_row(row) for row in rows]})
+    seen = 0
+
+    def report(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if progress:
+            progress("judging", seen, len(samples))
+
+    corruption = Corruption.parse(cell.corruption) if cell.corruption else None
+    found = evaluate(detector, samples, corruption=corruption, on_result=report)
+    return ready_for_json(found.rows, found.resamples, found)
+
+
+def ready_for_json(rows: Sequence[EvaluationRow], resamples: Resamples, found: Evaluation | Tally) -> dict[str, Any]:
+    """What a table needs of an evaluation."""
+    drawn = {
+        domain: {
+            arm: {metric: values.round(5).tolist() for metric, values in by_metric.items()}
+            for arm, by_metric in arms.items()
+        }
+        for domain, arms in resamples.items()
+    }
+    return finite({
+        "rows": [row.as_dict() for row in rows],
+        "resamples": drawn,
+        "pixel_error": found.pixel_error,
+        "without_mask": found.without_mask,
+    })  # fmt: skip
+
+
+def _mechanism_row(row: Any) -> dict[str, Any]:
+    found = row.magnitudes
+    return {
+        "domain": row.domain,
+        "rms_before": found.control_normal,
+        "rms_after": found.normal,
+        "energy_removed": found.energy_removed,
+        "contrast_before": found.control_contrast,
+        "contrast_after": found.contrast,
+        "spearman": row.spearman,
+        **asdict(row.count),
+    }
+
+
+def _sight(cell: Cell) -> tuple:
+    """What the teacher looks at, and which."""
+    config = cell.config
+    return (cell.settings["images"], config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+
+
+def _together(cells: Iterable[Cell], by: Callable[[Cell], Any]) -> list[list[Cell]]:
+    groups: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(by(cell), []).append(cell)
+    return list(groups.values())
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Images by name and size, wherever they lie."""
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.test):
+        for sample in split:
+            size = sample.path.stat().st_size if sample.path.exists() else -1  # a set that is only planned for
+            digest.update(f"{sample.path.name}|{size}|{sample.kind}|{sample.domain}|{sample.mask is None}\n".encode())
+        digest.update(b"--\n")
+    return digest.hexdigest()[:24]

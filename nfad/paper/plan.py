@@ -1,0 +1,164 @@
+"""Before a long run: how many images, which weights and how many hours, measured on this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from nfad.config import Config
+from nfad.data.counts import TOTAL, published
+from nfad.errors import NfadError
+from nfad.fitting.nuisance import families_of
+from nfad.paper.cells import Cell
+from nfad.paper.plugins import HostCell
+from nfad.records import Dataset, Sample
+from nfad.reference.student import Student
+from nfad.system.results import ResultCache
+from nfad.vision.teacher import EMBEDDED_ARCHITECTURE, FOUNDATIONS, load_teacher
+from nfad.vision.weights import UNTRAINED
+
+STUDENT_STEP = 3  # a step forward and back costs about three passes forward
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Passes are images through a network; hours are passes times what one took here, on an untrained copy."""
+
+    cells: int
+    finished: int
+    training_images: int
+    test_images: int
+    teacher_passes: int
+    student_passes: int
+    weights: tuple[str, ...]
+    hours: float
+
+    def told(self) -> str:
+        lines = [
+            f"{self.cells} cells, {self.finished} of them finished.",
+            f"Images: {self.training_images} to fit on, {self.test_images} to judge.",
+            f"Passes still to make: {self.teacher_passes} of a teacher, {self.student_passes} of a student.",
+            *(f"Weights: {each}" for each in self.weights),
+            f"On this machine about {_told_time(self.hours)}, not counting reading images and metrics.",
+        ]
+        return "\n".join(lines)
+
+
+def _told_time(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes" if hours > 1 / 60 else "a minute or less"
+
+
+def plan(cells: Sequence[Cell | HostCell], cache: ResultCache) -> Plan:
+    """Counts what `run` would do: each view passes a teacher once, each fit trains its student.
+
+    The training of hosts is not counted.
+    """
+    unique = {cell.key: cell for cell in cells}
+    todo = [cell for key, cell in unique.items() if cache.get(cell.settings) is None]
+    views: dict[tuple, int] = {}
+    students: dict[str, int] = {}
+    for cell in todo:
+        config, images = cell.config, cell.settings["images"]
+        sight = (images, config.teacher, config.blocks, config.prior_blocks, config.size)
+        if isinstance(cell, HostCell):  # each host looks for itself, at every rank
+            edits = _interventions(config, len(cell.dataset.train)) + len(cell.dataset.train)
+            views[(sight, cell.key)] = len(cell.ranks) * (edits + len(cell.dataset.test))
+            continue
+        moved = (sight, "moved", config.interventions, tuple(config.rank), config.pairs, config.seed)
+        views[(sight, "train")] = len(cell.dataset.train)
+        views[(sight, "test", cell.corruption)] = len(cell.dataset.test)
+        views[moved] = _interventions(config, len(cell.dataset.train))
+        if config.reference == "student":
+            fit = json.dumps(cell.settings["config"], sort_keys=True) + images
+            students.setdefault(fit, config.epochs * len(cell.dataset.train) * STUDENT_STEP)
+            students[fit] += len(cell.dataset.test)
+    seconds = 0.0
+    for teacher in dict.fromkeys(key[0][1:] for key in views):
+        passes = sum(count for key, count in views.items() if key[0][1:] == teacher)
+        seconds += passes * _teacher_pass(*teacher)
+    example = next((cell.config for cell in todo if cell.config.reference == "student"), None)
+    if example:
+        seconds += sum(students.values()) * _student_pass(example)
+    sets = {cell.settings["images"]: cell.dataset for cell in unique.values()}
+    return Plan(
+        cells=len(unique),
+        finished=len(unique) - len(todo),
+        training_images=sum(len(dataset.train) for dataset in sets.values()),
+        test_images=sum(len(dataset.test) for dataset in sets.values()),
+        teacher_passes=sum(views.values()),
+        student_passes=sum(students.values()),
+        weights=tuple(dict.fromkeys(told for cell in todo for told in _weights(cell.config))),
+        hours=seconds / 3600,
+    )
+
+
+def announced(name: str, categories: Sequence[str] | None = None) -> list[Dataset]:
+    """A set that is not at hand, by its published counts: enough to plan for, with no file behind it."""
+    known = {category: counts for (dataset, category), counts in published().items() if dataset == name}
+    if not known:
+        raise NfadError(f"no counts of {name!r} are published that a dry run could go by; give its folder")
+    if None in next(iter(known.values())):  # only the total is
+        known = {TOTAL: known[TOTAL]}
+    for category in categories or ():
+        if category not in known:
+            raise NfadError(f"{name} has no category {category!r} with published counts; it has {', '.join(known)}")
+    domains = ("same", "shifted")  # so that tables which compare domains can be planned
+    return [
+        Dataset(
+            name,
+            category,
+            tuple(Sample(Path(f"{category} train {i}"), False) for i in range(counts.train)),
+            tuple(
+                Sample(Path(f"{category} test {i}"), False, domain=domains[i % 2])
+                for i in range(counts.good + counts.bad)
+            ),
+        )
+        for category, counts in known.items()
+        if (category != TOTAL or len(known) == 1) and category in (categories or known)
+    ]
+
+
+def _interventions(config: Config, normals: int) -> int:
+    transforms = sum(len(family) for family in families_of(config).values())
+    return transforms * (normals if config.pairs is None else min(config.pairs, normals))
+
+
+def _weights(config: Config) -> list[str]:
+    """Where each network's weights will come from."""
+    told = []
+    if config.teacher in EMBEDDED_ARCHITECTURE and config.weights is None:
+        told.append(f"{config.teacher} comes with the installation")
+    elif config.weights is None:
+        tag = FOUNDATIONS.get(config.teacher, config.teacher)
+        told.append(f"{tag} from the hub, or --weights FILE where there is none")
+    else:
+        told.append(f"{config.teacher} from {config.weights}")
+    if config.reference == "student" and not config.student.startswith(UNTRAINED):
+        source = config.student_weights or "the hub, or --set student_weights=FILE where there is none"
+        told.append(f"{config.student} (student) from {source}")
+    return told
+
+
+def _teacher_pass(name: str, blocks: Sequence[int], prior_blocks: Sequence[int], size: int) -> float:
+    """Seconds an image; weights do not change them, so that none are fetched to find out."""
+    weights = None if name in EMBEDDED_ARCHITECTURE else UNTRAINED
+    teacher = load_teacher(name, weights, blocks, prior_blocks, size)
+    return _seconds(lambda: teacher.tokens_and_prior(torch.zeros(4, 3, size, size))) / 4
+
+
+def _student_pass(config: Config) -> float:
+    student = Student.build(config, (768,) * len(config.blocks), initial=False)
+    return _seconds(lambda: student(torch.zeros(4, 3, config.size, config.size))) / 4
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    with torch.inference_mode():
+        work()
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started

@@ -1,0 +1,167 @@
+"""The plug-in table's cells: a host fitted once and judged bare and under every rank of the filter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nfad.config import Config
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.evaluation.tally import Judged, Tally
+from nfad.fitting.steps import split
+from nfad.hosts import Filtered, Host, NuisanceFilter
+from nfad.paper.cells import fingerprint, ready_for_json
+from nfad.records import Dataset, Geometry
+from nfad.stats.conformal import conformal_threshold, smallest_rate
+from nfad.system.progress import Progress
+from nfad.system.results import ResultCache, key_of
+from nfad.vision.images import load_part, to_view
+
+FORMAT = 1
+HOSTS = {
+    "rd4ad": "RD4AD", "recontrast": "ReContrast", "patchcore": "PatchCore", "glass": "GLASS", "uniad": "UniAD",
+    "nfad": "NFAD",
+}  # fmt: skip
+# With the embedded CNN, training that ends within minutes on two cores; other networks get each paper's own.
+BRIEF = {
+    "rd4ad": {"steps": 300},
+    "recontrast": {"steps": 150},
+    "uniad": {"steps": 600, "width": 128, "depth": 2, "dropout": 0.0, "rate": 1e-3},
+    "glass": {},
+}
+WIDE = 512  # channels of the layer that the paper's d counts columns of
+
+
+@dataclass(frozen=True)
+class HostCell:
+    """A host fitted on one category; its arms are the ranks."""
+
+    dataset: Dataset
+    config: Config
+    host: str
+    ranks: tuple[int, ...]
+    steps: int | None = None  # of a host that is trained; None: its own number
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the result."""
+        return {
+            "host": self.host,
+            "format": FORMAT,
+            "dataset": self.dataset.name,
+            "category": self.dataset.category,
+            "images": fingerprint(self.dataset),
+            "config": json.loads(json.dumps(self.config.as_dict())),
+            "ranks": list(self.ranks),
+            "steps": self.steps,
+        }
+
+    @property
+    def key(self) -> str:
+        return key_of(self.settings)
+
+
+def run_hosts(
+    cells: Sequence[HostCell],
+    cache: ResultCache,
+    progress: Progress | None = None,
+    on_cell: Callable[[int, int], None] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Every cell's result by its key; those on disk are not measured again."""
+    results = {}
+    for done, cell in enumerate(cells):
+        if on_cell:
+            on_cell(done, len(cells))
+        results[cell.key] = cache.get(cell.settings)
+        if results[cell.key] is None:
+            results[cell.key] = measure_host(cell, progress)
+            cache.put(cell.settings, results[cell.key])
+    if on_cell:
+        on_cell(len(cells), len(cells))
+    return results
+
+
+def measure_host(cell: HostCell, progress: Progress | None = None) -> dict[str, Any]:
+    """The bare host (d = 0) and the host under each rank, over the same images, at thresholds of the same normals."""
+    config, test = cell.config, cell.dataset.test
+    normals = torch.stack([_view(sample.path, config)[0] for sample in cell.dataset.train])
+    held, fit = split(len(normals), config)
+    host = fit_host(cell.host, normals[fit], config, cell.steps, progress)
+    arms = {f"d={d}": worn(host, d, normals[fit], config, progress) for d in cell.ranks}
+    rate = max(config.false_alarm_rate, smallest_rate(len(held)))
+    thresholds = {}
+    for name, arm in arms.items():
+        scores = torch.cat([arm.score(part).image for part in normals[held].split(config.batch)])
+        thresholds[name] = conformal_threshold(scores.tolist(), rate)
+    tally = Tally(test, list(arms), config.size, "mvtec", seed=0)
+    for start in range(0, len(test), config.batch):
+        samples = test[start : start + config.batch]
+        views, geometries = zip(*(_view(sample.path, config) for sample in samples), strict=True)
+        judged = {name: arm.score(torch.stack(views)) for name, arm in arms.items()}
+        for i, (sample, geometry) in enumerate(zip(samples, geometries, strict=True)):
+            said = {
+                name: Judged(float(found.image[i]), float(found.image[i]) > thresholds[name], found.maps[i].numpy())
+                for name, found in judged.items()
+            }
+            tally.add(sample, geometry, said)
+        if progress:
+            progress("judging", start + len(samples), len(test))
+    rows, resamples = tally.rows()
+    removed = {
+        name: [basis.shape[1] for basis in arm.filter.bases] for name, arm in arms.items() if isinstance(arm, Filtered)
+    }
+    return ready_for_json(rows, resamples, tally) | {"columns": removed}
+
+
+def worn(host: Host, d: int, normals: Tensor, config: Config, progress: Progress | None = None) -> Host:
+    """The host under a filter of d columns a family, in the paper's measure."""
+    if d == 0:
+        return host
+    rank = dict.fromkeys(config.rank, columns(d, [maps.shape[1] for maps in host.features(normals[:1])]))
+    fitted = NuisanceFilter.fit(
+        host, normals, rank, config.interventions, config.pairs, config.seed, config.batch, progress
+    )
+    return fitted.wrap(host)
+
+
+def columns(d: int, channels: Sequence[int]) -> int | float:
+    """d itself for layers about as wide as the paper's; a small network gives up the same share of its channels."""
+    return d if min(channels) >= WIDE // 2 else d / WIDE
+
+
+def fit_host(
+    name: str, normals: Tensor, config: Config, steps: int | None = None, progress: Progress | None = None
+) -> Host:
+    """A host on the config's network; the embedded CNN gives each its stages in the form it reads."""
+    from nfad import hosts
+
+    embedded = config.teacher == "embedded-cnn"
+    network = partial(hosts.timm_maps, config.teacher, config.blocks, config.weights)
+    trained = {"seed": config.seed, "batch": config.batch, "progress": progress}
+    trained |= BRIEF.get(name, {}) if embedded else {}
+    trained |= {} if steps is None else {"steps": steps}
+    if name == "patchcore":
+        maps = hosts.embedded_maps(config.blocks) if embedded else network()
+        return hosts.PatchCore.fit(normals, maps, seed=config.seed, batch=config.batch, progress=progress)
+    if name in ("rd4ad", "recontrast", "uniad"):
+        kind = {"rd4ad": hosts.RD4AD, "recontrast": hosts.ReContrast, "uniad": hosts.UniAD}[name]
+        return kind.fit(normals, None if embedded else network(), **trained)
+    if name == "glass":
+        from nfad.anomalib import fit_glass
+
+        return fit_glass(normals, **trained)
+    if name == "nfad":
+        arrays = [(view.permute(1, 2, 0) * 255).round().byte().numpy() for view in normals]
+        return hosts.Pair(Detector.fit(arrays, config, progress=progress))
+    raise NfadError(f"there is no host {name!r}; the hosts are {', '.join(HOSTS)}")
+
+
+def _view(path: Any, config: Config) -> tuple[Tensor, Geometry]:
+    return to_view(load_part(path), config.size, config.resize)

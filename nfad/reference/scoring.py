@@ -1,0 +1,206 @@
+"""Teacher tokens → read-outs, in either order of filtering and fitting the reference.
+
+fit-then-filter (the paper): one reference of raw tokens, the operator afterwards, in closed form.
+filter-then-fit (ours, for closed-form references): detection filters the tokens first and has a reference fitted to
+filtered normals, which then spends nothing on describing nuisance and cannot put it back. Control and the gated V_g
+stay the paper's, over the raw reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nfad.config import Config
+from nfad.operator import ReadOut, discrepancy
+from nfad.operator.gate import magnitude
+from nfad.operator.readout import Coefficients, coefficients, read_coefficients
+from nfad.reference.linear import Linear, compare_both
+from nfad.reference.nearest import Nearest
+from nfad.reference.student import Student
+from nfad.vision.maps import image_score, pixel_maps
+from nfad.vision.prior import foreground_tokens
+
+Tokens = Sequence[Float[Tensor, "image token _"]]
+MAPS = ("control", "detection", "localization")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The nuisance subspace V of every block and, where localization is gated, its image-wide columns V_g."""
+
+    bases: tuple[Float[Tensor, "_ _"], ...]
+    families: tuple[tuple[str, ...], ...]
+    keep: tuple[Bool[Tensor, " _"], ...] | None = None
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        """Each family once, in the order of its columns."""
+        return tuple(dict.fromkeys(name for block in self.families for name in block))
+
+
+def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor, "image token"]:
+    """What deviates from the image's own median token.
+
+    Acquisition lifts a whole map, a defect only its place: the paper's spatial-incidence argument, applied to what
+    the projection leaves over.
+    """
+    return token_map - token_map.sort(dim=1).values[:, (token_map.shape[1] - 1) // 2, None]  # median() has no export
+
+
+def on_foreground(
+    token_map: Float[Tensor, "image token"], prior: Float[Tensor, "image token"]
+) -> Float[Tensor, "image token"]:
+    """Only the part counts: background tokens take the median of the image's foreground."""
+    part = foreground_tokens(prior)
+    ordered = token_map.masked_fill(~part, torch.inf).sort(dim=1).values
+    middle = (part.sum(dim=1, keepdim=True) - 1).clamp(min=0) // 2
+    return torch.where(part, token_map, ordered.gather(1, middle))
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The raw tokens' reference (a student, or a bank or linear model a block); filter-then-fit adds filtered ones."""
+
+    operator: Operator
+    reference: Student | tuple[Nearest, ...] | tuple[Linear, ...]
+    filtered: tuple[Nearest, ...] | tuple[Linear, ...] | None = None
+    tau: float = 1.0  # the gate's: what φ is for the median normal
+    gate_by: str = "participation"
+    common_mode: bool = False  # subtract each filtered map's own median
+
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """The read-outs there are: localization is one of its own only where V_g says what it removes."""
+        return MAPS if self.operator.keep is not None else MAPS[:2]
+
+    def __call__(
+        self,
+        tokens: Tokens,
+        images: Tensor | None = None,
+        exclude: Int[Tensor, " image"] | None = None,
+        prior: Float[Tensor, "image token"] | None = None,
+    ) -> ReadOut:
+        predicted = self.reference(images) if isinstance(self.reference, Student) else None
+        return self.read(tokens, predicted, exclude, prior)
+
+    def read(
+        self,
+        tokens: Tokens,
+        predicted: Tokens | None = None,
+        exclude: Int[Tensor, " image"] | None = None,
+        prior: Float[Tensor, "image token"] | None = None,
+    ) -> ReadOut:
+        """The same once a student has predicted the tokens; other references need only the tokens themselves."""
+        operator = self.operator
+        blocks, filtered = self._compare(tokens, predicted, exclude)
+        out = read_coefficients(blocks, operator.keep, self.tau, operator.families, self.gate_by)
+        if filtered is not None:
+            out = dataclasses.replace(out, detection=torch.stack(filtered).mean(dim=0))
+        if prior is not None:
+            out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in self.maps})
+        if self.common_mode:
+            out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
+        return out
+
+    def _compare(
+        self, tokens: Tokens, predicted: Tokens | None, exclude: Tensor | None
+    ) -> tuple[list[Coefficients], list[Tensor] | None]:
+        """Every block's coefficients over the raw reference; with a filtered one also its map."""
+        bases, off = self.operator.bases, self.filtered or (None,) * len(tokens)
+        if predicted is None and isinstance(self.reference[0], Linear):
+            both = [compare_both(*each) for each in zip(self.reference, off, tokens, bases, strict=True)]
+            return [found for found, _ in both], None if self.filtered is None else [found for _, found in both]
+        expected = self.expect(tokens, None, exclude) if predicted is None else predicted
+        blocks = [coefficients(t, s, basis) for t, s, basis in zip(tokens, expected, bases, strict=True)]
+        if self.filtered is None:
+            return blocks, None
+        return blocks, [_filtered_discrepancy(*each, exclude) for each in zip(off, tokens, bases, strict=True)]
+
+    def expect(
+        self, tokens: Tokens, images: Tensor | None, exclude: Int[Tensor, " image"] | None = None
+    ) -> list[Tensor]:
+        """What a normal image would have for these raw tokens."""
+        if isinstance(self.reference, Student):
+            return self.reference(images)
+        return [_expect(reference, t, exclude) for reference, t in zip(self.reference, tokens, strict=True)]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a batch of views gives, as tensors: z-scored pixel maps by read-out, and one number an image."""
+
+    maps: dict[str, Float[Tensor, "image size size"]]
+    score: Float[Tensor, " image"]
+    unfiltered_score: Float[Tensor, " image"]
+    participation: Float[Tensor, " image"]
+    nuisance_fraction: Float[Tensor, " image"]
+    nuisance_by_family: dict[str, Float[Tensor, " image"]]
+    gate: Float[Tensor, " image"] | None = None
+
+    def numbers(self) -> dict[str, Float[Tensor, " image"]]:
+        """The numbers an image that drift is told by, by name."""
+        families = {f"nuisance:{family}": share for family, share in self.nuisance_by_family.items()}
+        names = ("score", "unfiltered_score", "participation", "nuisance_fraction")
+        return {name: getattr(self, name) for name in names} | families
+
+
+MapStatistics = Mapping[str, tuple[float, float]]  # read-out → mean and spread over the fit's pixel maps
+
+
+def z_scored(out: ReadOut, normal_maps: MapStatistics, size: int, sigma: float, top_fraction: float) -> Scores:
+    """Token maps → pixel maps in units of the fit's normals → one score an image."""
+    maps = {}
+    for name, (mean, spread) in normal_maps.items():
+        maps[name] = (pixel_maps(getattr(out, name), size, sigma) - mean) / spread
+    return Scores(
+        maps=maps,
+        score=image_score(maps["detection"], top_fraction),
+        unfiltered_score=image_score(maps["control"], top_fraction),
+        participation=out.participation,
+        nuisance_fraction=out.nuisance_fraction,
+        nuisance_by_family=out.nuisance_by_family,
+        gate=out.gate,
+    )
+
+
+def scorer_settings(config: Config) -> dict[str, Any]:
+    """What a config says of a scorer beside its parts."""
+    return {"gate_by": config.gate or "participation", "common_mode": config.common_mode}
+
+
+def residuals(
+    scorer: Scorer, tokens: Tokens, images: Float[Tensor, "image 3 h w"] | None = None
+) -> list[Float[Tensor, "image token _"]]:
+    """t − s of every block before any filtering."""
+    return [t - s for t, s in zip(tokens, scorer.expect(tokens, images), strict=True)]
+
+
+def _filtered_discrepancy(
+    reference: Nearest, tokens: Tensor, basis: Tensor, exclude: Tensor | None
+) -> Float[Tensor, "image token"]:
+    """1 − cos of the tokens off V and what a reference fitted off V expects of them."""
+    filtered = tokens - (tokens @ basis) @ basis.T
+    return discrepancy(filtered, reference(filtered, exclude))
+
+
+def _expect(reference: Linear | Nearest, tokens: Tensor, exclude: Tensor | None) -> Tensor:
+    return reference(tokens, exclude) if isinstance(reference, Nearest) else reference(tokens)
+
+
+@torch.inference_mode()
+def calibrate(scorer: Scorer, batches: Callable[[], Iterable]) -> Scorer:
+    """τ = median φ over training normals (Eq. 11), from one pass over the scorer's inputs; no pass without a gate."""
+    if scorer.operator.keep is None:
+        return scorer
+    statistics = []
+    for inputs in batches():
+        out = scorer(*inputs)
+        statistics.append(magnitude(out.control) if scorer.gate_by == "magnitude" else out.participation)
+    return dataclasses.replace(scorer, tau=max(float(torch.cat(statistics).quantile(0.5)), 1e-12))

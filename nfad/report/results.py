@@ -1,0 +1,116 @@
+"""What an evaluation leaves in a folder: results.csv, scores.csv and a report for every finding."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nfad.evaluation.evaluate import corrupted
+from nfad.evaluation.scores import worth_showing
+from nfad.evaluation.session import Finding
+from nfad.evaluation.tally import METRICS, mask_of
+from nfad.report.evaluation import Picture, report_of, write_report
+from nfad.report.page import about
+from nfad.report.pictures import full_at
+from nfad.system.files import replacing
+from nfad.system.progress import Progress
+from nfad.vision.images import load_part, pixels_of, to_view
+
+RATES = ("false_alarms", "detections")
+BOUNDED = ("i_auroc", "p_auroc", "aupro", "false_alarms")  # what results.csv has intervals of
+
+
+def write_results(findings: Sequence[Finding], folder: Path, progress: Progress | None = None) -> list[Path]:
+    """results.csv (a line a domain and arm), scores.csv (a line an image), and a report for every finding."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [_write_csv(folder / "results.csv", _result_lines(findings))]
+    written.append(_write_csv(folder / "scores.csv", _score_lines(findings)))
+    for done, finding in enumerate(findings, start=1):
+        name = "report.html" if len(findings) == 1 else f"report-{_file_name(finding)}.html"
+        written.append(_write_report(finding, folder / name))
+        if progress:
+            progress("writing reports", done, len(findings))
+    return written
+
+
+def _write_report(finding: Finding, path: Path) -> Path:
+    detector, dataset = finding.detector, finding.dataset
+    facts = {"data set": dataset.name, "category": dataset.category}
+    facts |= {"corruption": str(finding.corruption)} if finding.corruption else {}
+    facts |= about(detector)
+    told = report_of(
+        finding.evaluation,
+        finding.title,
+        facts | {"threshold": f"{detector.threshold:.3f} at a false-alarm rate of {detector.false_alarm_rate:.2%}"},
+        notes=finding.notes,
+        rate=detector.false_alarm_rate,
+        high=full_at(detector.threshold),
+    )
+    pictures = {
+        group: [picture_of(finding, index) for index in indices]
+        for group, indices in worth_showing(told.scores).items()
+    }  # fmt: skip
+    return write_report(dataclasses.replace(told, pictures=pictures), path)
+
+
+def picture_of(finding: Finding, index: int) -> Picture:
+    """The few images worth showing are judged once more, so that no map need be kept."""
+    sample, detector, corruption = finding.dataset.test[index], finding.detector, finding.corruption
+    size = detector.config.size
+    if corruption is None:
+        prediction = detector.predict(sample.path)
+        return Picture(sample, prediction, mask_of(sample, prediction.geometry, size))
+    view, geometry = to_view(load_part(sample.path), size, detector.config.resize)
+    view = corrupted(view, corruption, index)
+    [prediction] = detector.predict_views(view[None])
+    mask = mask_of(sample, geometry, size)
+    return Picture(sample, dataclasses.replace(prediction, source=str(sample.path)), mask, pixels_of(view))
+
+
+def _result_lines(findings: Sequence[Finding]) -> list[list[Any]]:
+    bounds = [f"{metric}_{side}" for metric in BOUNDED for side in ("low", "high")]
+    names = ["dataset", "category", "corruption", "domain", "arm", "good", "bad", *METRICS, *RATES, *bounds]
+    lines: list[list[Any]] = [[*names, "i_auroc_gain", "i_auroc_gain_low", "i_auroc_gain_high"]]
+    for finding in findings:
+        names = [finding.dataset.name, finding.dataset.category, str(finding.corruption or "")]
+        for row in finding.evaluation.rows:
+            for name in ("unfiltered", "filtered"):
+                arm, gain = row.arms[name], row.gains["i_auroc"]
+                values = [getattr(arm, metric) for metric in (*METRICS, *RATES)]
+                values += [bound for metric in BOUNDED for bound in arm.intervals[metric]]
+                values += [gain.value, gain.low, gain.high] if name == "filtered" else [0.0, 0.0, 0.0]
+                lines.append([*names, row.domain, name, row.good, row.bad, *(f"{value:.6g}" for value in values)])
+    return lines
+
+
+def _score_lines(findings: Sequence[Finding]) -> list[list[Any]]:
+    names = ("dataset", "category", "corruption", "image", "kind", "domain", "anomalous", "score", "threshold")
+    lines: list[list[Any]] = [[*names, "unfiltered_score", "unfiltered_threshold", "gate", "nuisance_fraction"]]
+    for finding in findings:
+        found = finding.evaluation
+        names = [finding.dataset.name, finding.dataset.category, str(finding.corruption or "")]
+        for image in found.images:
+            sample = image.sample
+            numbers = [image.score, found.threshold, image.unfiltered_score, found.unfiltered_threshold]
+            numbers += [math.nan if image.gate is None else image.gate, image.nuisance_fraction]
+            told = [str(sample.path), sample.kind, sample.domain, int(sample.anomalous)]
+            lines.append([*names, *told, *(f"{number:.6g}" for number in numbers)])
+    return lines
+
+
+def _write_csv(path: Path, lines: list[list[Any]]) -> Path:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    with replacing(path) as file:
+        file.write(text.getvalue().encode(errors="surrogateescape"))  # a name that is no UTF-8 stays as it was
+    return path
+
+
+def _file_name(finding: Finding) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", f"{finding.dataset.category}-{finding.corruption or 'clean'}").strip("-")

@@ -1,0 +1,1 @@
+"""Intervals, resampling and conformal quantiles: numpy only."""

@@ -1,0 +1,124 @@
+"""Files that appear whole or not at all, also when the power fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
+
+from nfad.errors import NfadError
+
+
+@contextmanager
+def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to that takes the name `path` once the block ends well, and vanishes if it does not.
+
+    If `durable`, its content is on the disk before it has the name, and the name before this returns: a power cut
+    leaves the old file or the new one. What can be made again, e.g. a picture, need not wait for the disk.
+    Not from `tempfile`: its files can be read by their owner only, and what is written here is made to be passed on.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".nfad-{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if durable:
+            sync_folder(path.parent)
+    except OSError as error:
+        raise _refused(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder that must not exist yet."""
+    if path.exists():
+        raise NfadError(f"{path} exists; choose another name or remove it first")
+    temporary = path.with_name(f".nfad-{secrets.token_hex(6)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+    except OSError as error:
+        raise _refused(path, error) from None
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+        sync_folder(temporary)
+        temporary.rename(path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """A rename lasts once its folder is synced; systems that cannot sync a folder order renames by themselves."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, whatever its size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def scratch_beside(path: str | Path) -> BinaryIO:
+    """A nameless file on the same disk as `path`, gone when closed; fails now if `path` cannot be written later."""
+    try:
+        return TemporaryFile(dir=Path(path).parent)
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def ready_folder(path: str | Path) -> Path:
+    """The folder, made if need be; fails now if nothing can be written into it later."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise NfadError(f"{path} is a file; name a folder to write into")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(path, error) from error
+    scratch_beside(path / "any").close()
+    return path
+
+
+def strict_json(value: Any) -> str:
+    """JSON that every parser takes: what is not a finite number is null."""
+    return json.dumps(finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinities, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _refused(path: str | Path, error: OSError) -> NfadError:
+    return NfadError(
+        f"cannot write {path}: {error.strerror or error}; it needs an existing folder with room and permission."
+    )

@@ -1,0 +1,50 @@
+"""The one place where numbers become a verdict: what a network gave for one image → Prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nfad.records import Geometry, Prediction
+from nfad.stats.conformal import p_value
+from nfad.verdict.threshold import Threshold
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model computes of one image, by torch or by an exported graph; maps are z-scored."""
+
+    score: float
+    unfiltered_score: float
+    map: np.ndarray
+    unfiltered_map: np.ndarray
+    participation: float
+    nuisance_fraction: float
+    nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
+    detection_map: np.ndarray | None = None  # where `map` is another read-out
+    gate: float | None = None  # where there is one
+
+
+def judged(out: Outputs, held_out: Threshold, rate: float, geometry: Geometry | None, source: str) -> Prediction:
+    """The verdict at the false-alarm rate asked for, or the smallest that the held-out normals support."""
+    threshold, unfiltered_threshold = held_out.at(rate)
+    return Prediction(
+        score=out.score,
+        is_anomalous=out.score > threshold,
+        threshold=threshold,
+        map=out.map,
+        unfiltered_map=out.unfiltered_map,
+        participation=out.participation,
+        nuisance_fraction=out.nuisance_fraction,
+        nuisance_by_family=out.nuisance_by_family,
+        unfiltered_score=out.unfiltered_score,
+        unfiltered_threshold=unfiltered_threshold,
+        excess_filtered=held_out.excess_filtered(out.score, out.unfiltered_score),
+        p_value=p_value(held_out.filtered, out.score),
+        gate=out.gate,
+        detection_map=out.detection_map,
+        geometry=geometry,
+        source=source,
+    )

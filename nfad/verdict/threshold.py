@@ -1,0 +1,42 @@
+"""From the scores of held-out normals to a threshold with a stated false-alarm rate (split-conformal)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from nfad.errors import NfadError
+from nfad.stats.conformal import conformal_threshold, smallest_rate
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The held-out normals' scores: any supported rate can be had without refitting."""
+
+    filtered: tuple[float, ...]
+    unfiltered: tuple[float, ...]
+
+    @property
+    def smallest_rate(self) -> float:
+        return smallest_rate(len(self.filtered))
+
+    def excess_filtered(self, score: float, unfiltered_score: float) -> float:
+        """How much of an unfiltered score's excess over the normals' median the filter took away; NaN without any."""
+        excess = unfiltered_score - float(np.median(self.unfiltered))
+        if not excess > 0:
+            return math.nan
+        left = max(score - float(np.median(self.filtered)), 0.0)
+        return max(1 - left / excess, 0.0)
+
+    def supported(self, rate: float) -> float:
+        """The rate that will hold: the one asked for, or the smallest there is data for."""
+        if not 0 < rate < 1:
+            raise NfadError(f"the false-alarm rate must lie between 0 and 1; got {rate:g}")
+        return max(rate, self.smallest_rate)
+
+    def at(self, rate: float) -> tuple[float, float]:
+        """Thresholds of the filtered and the unfiltered score at a supported rate."""
+        rate = self.supported(rate)
+        return conformal_threshold(self.filtered, rate), conformal_threshold(self.unfiltered, rate)

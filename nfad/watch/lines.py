@@ -1,0 +1,72 @@
+"""The ledger as JSON lines, for whoever tails a file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from nfad.watch.ledger import Ledger
+from nfad.watch.record import as_line
+
+TAIL = 1 << 20  # what is read back of a file on start: a crash hurts its end only
+
+
+class Lines:
+    """An exact copy of the ledger's rows, each line synced. It may be deleted: the next start writes it again.
+
+    The ledger is ahead by what a crash or a full disk kept from being appended, never behind. On start the file is cut
+    behind the last line that says what the ledger says. One without any such line is another ledger's and kept aside.
+    """
+
+    def __init__(self, file: Path, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last, self._end = _sound_end(file, ledger) if file.exists() else (0, 0)
+        if self._end == 0 and file.exists():
+            names = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
+            file.rename(next(name for name in names if not name.exists()))
+        # Unbuffered: what a full disk did not take must not turn up later.
+        self._file = open(file, "r+b" if self._end else "xb", buffering=0)  # noqa: SIM115 (kept open; see close)
+        self._file.truncate(self._end)
+
+    def catch_up(self) -> None:
+        """Append what the ledger has and the file has not. After an OSError it can simply be called again."""
+        while rows := self._ledger.after(self._last):
+            text = "".join(as_line(row, self._ledger.name) + "\n" for row in rows).encode()
+            self._file.seek(self._end)
+            self._file.truncate()  # the torn line of a full disk
+            if self._file.write(text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+            self._last, self._end = rows[-1].id, self._end + len(text)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _sound_end(file: Path, ledger: Ledger) -> tuple[int, int]:
+    """The id of the last line that says what the ledger says, and where that line ends."""
+    with file.open("rb") as opened:
+        start = max(0, opened.seek(0, os.SEEK_END) - TAIL)
+        opened.seek(start)
+        tail = opened.read()
+    while (length := tail.rfind(b"\n") + 1) > 0:
+        line = tail[tail.rfind(b"\n", 0, length - 1) + 1 : length]
+        id = _id_of(line)
+        rows = ledger.after(id - 1, 1) if id else []
+        if rows and (as_line(rows[0], ledger.name) + "\n").encode() == line:
+            return id, start + length
+        tail = tail[: length - len(line)]
+    return 0, 0
+
+
+def _id_of(line: bytes) -> int:
+    try:
+        value: Any = json.loads(line)
+    except ValueError:  # torn, or the zeros some file systems leave after a power cut
+        return 0
+    id = value.get("id") if isinstance(value, dict) else None
+    return id if isinstance(id, int) and 0 < id < 1 << 62 else 0

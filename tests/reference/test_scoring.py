@@ -1,0 +1,126 @@
+"""Properties of both orders that no single part can promise."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nfad.operator import MomentFitter, discrepancy
+from nfad.reference.linear import Linear
+from nfad.reference.scoring import Operator, Scorer, calibrate, on_foreground, without_common_mode
+
+GENERATOR = torch.Generator().manual_seed(0)
+CHANNELS = 24
+
+
+def unit(*shape):
+    return F.normalize(torch.randn(*shape, generator=GENERATOR), dim=-1)
+
+
+def build():
+    tokens = [unit(20, 16, CHANNELS) for _ in range(2)]
+    bases = tuple(torch.linalg.qr(torch.randn(CHANNELS, 6, generator=GENERATOR)).Q for _ in tokens)
+    families = (("photometric",) * 4 + ("sensor",) * 2,) * 2
+    operator = Operator(bases, families, (torch.arange(6) < 4,) * 2)
+    raw, filtered = [], []
+    for block, basis in zip(tokens, bases):
+        fitter = MomentFitter()
+        fitter.update(block)
+        raw.append(Linear.fit(fitter.freeze(), 0.7))
+        filtered.append(Linear.fit(fitter.freeze(), 0.7, basis))
+    return Scorer(operator, tuple(raw), tuple(filtered)), tokens
+
+
+def slow_map(tokens, references, removed):
+    """Project, expect, compare, block by block."""
+    maps = []
+    for t, reference, columns in zip(tokens, references, removed):
+        project = torch.eye(CHANNELS) - columns @ columns.T
+        maps.append(discrepancy(t @ project, reference(t @ project)))
+    return torch.stack(maps).mean(dim=0)
+
+
+def test_filter_then_fit_is_the_slow_way():
+    scorer, tokens = build()
+    out = scorer(tokens)
+    bases = scorer.operator.bases
+    torch.testing.assert_close(out.control, slow_map(tokens, scorer.reference, [b[:, :0] for b in bases]))
+    torch.testing.assert_close(out.detection, slow_map(tokens, scorer.filtered, bases), atol=1e-5, rtol=1e-4)
+    energy = inside = 0
+    for t, reference, basis in zip(tokens, scorer.reference, bases):
+        residual = t - F.normalize(reference(t), dim=-1)
+        energy = energy + residual.square().sum(dim=(1, 2))
+        inside = inside + (residual @ basis).square().sum(dim=(1, 2))
+    torch.testing.assert_close(out.nuisance_fraction, inside / energy, atol=1e-5, rtol=1e-4)
+    total = sum(out.nuisance_by_family.values())
+    torch.testing.assert_close(total, out.nuisance_fraction)
+    assert (out.nuisance_fraction > 0).all() and (out.nuisance_fraction < 1).all()
+
+
+def test_moving_tokens_inside_v_moves_the_control_but_not_detection():
+    scorer, tokens = build()
+    moved = [t + 0.5 * torch.randn(20, 16, 6, generator=GENERATOR) @ b.T for t, b in zip(tokens, scorer.operator.bases)]
+    before, after = scorer(tokens), scorer(moved)
+    torch.testing.assert_close(before.detection, after.detection, atol=1e-5, rtol=1e-3)
+    assert (before.control - after.control).abs().mean() > 0.01
+
+
+@pytest.mark.parametrize(("tau", "open_"), [(1e9, False), (1e-9, True)])
+def test_localization_is_the_control_at_gate_0_and_the_papers_projection_at_gate_1(tau, open_):
+    scorer, tokens = build()
+    scorer = dataclasses.replace(scorer, tau=tau)
+    maps = []
+    for t, reference, basis, keep in zip(tokens, scorer.reference, scorer.operator.bases, scorer.operator.keep):
+        removed = basis[:, keep] if open_ else basis[:, :0]
+        project = torch.eye(CHANNELS) - removed @ removed.T
+        maps.append(discrepancy(t @ project, reference(t) @ project))
+    torch.testing.assert_close(scorer(tokens).localization, torch.stack(maps).mean(dim=0), atol=1e-5, rtol=1e-4)
+
+
+def test_both_orders_share_everything_but_detection():
+    scorer, tokens = build()
+    ours, papers = scorer(tokens), dataclasses.replace(scorer, filtered=None)(tokens)
+    for name in ("control", "localization", "gate", "nuisance_fraction"):
+        assert torch.equal(getattr(ours, name), getattr(papers, name))
+    assert not torch.allclose(ours.detection, papers.detection)
+
+
+def test_localization_may_be_the_detection_map_and_is_then_not_gated():
+    scorer, tokens = build()
+    out = dataclasses.replace(scorer, localization="detection", tau=1e9)(tokens)
+    assert torch.equal(out.localization, out.detection) and (out.gate == 1).all()
+    assert (dataclasses.replace(scorer, tau=1e9)(tokens).gate < 1).all()
+
+
+def test_the_common_mode_is_taken_from_filtered_maps_only():
+    plain = build()[0]
+    tokens = [unit(3, 16, CHANNELS) for _ in range(2)]
+    centred = dataclasses.replace(plain, common_mode=True)
+    a, b = plain(tokens), centred(tokens)
+    assert torch.equal(a.control, b.control)
+    for name in ("detection", "localization"):
+        torch.testing.assert_close(without_common_mode(getattr(a, name)), getattr(b, name))
+
+
+def test_a_lift_of_the_whole_map_is_common_mode_and_a_spike_is_not():
+    level = torch.rand(5, 16, generator=GENERATOR)
+    lifted = level + torch.arange(5.0)[:, None]
+    torch.testing.assert_close(without_common_mode(lifted), without_common_mode(level))
+    level[:, 3] += 10
+    assert (without_common_mode(level)[:, 3] > 9).all()
+
+
+def test_background_deviations_do_not_count():
+    prior = torch.full((1, 8, 8), 0.2)
+    prior[:, 2:6, 2:6] = 0.9
+    deviation = torch.rand(1, 8, 8, generator=GENERATOR) * 0.1
+    deviation[:, 0, 0], deviation[:, 3, 3] = 5.0, 4.0
+    kept = on_foreground(deviation.flatten(1), prior.flatten(1)).reshape(8, 8)
+    assert kept[0, 0] < 0.2 and kept[3, 3] == 4.0
+
+
+def test_calibration_takes_the_median_normals_participation():
+    scorer, tokens = build()
+    calibrated = calibrate(scorer, lambda: [(tokens, None, None, None)])
+    assert calibrated.tau == pytest.approx(float(scorer(tokens).participation.quantile(0.5)))

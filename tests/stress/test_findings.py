@@ -1,0 +1,184 @@
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfad import NfadError
+from nfad.stats.intervals import rate_interval
+from nfad.stress.axes import AXES
+from nfad.stress.findings import (
+    as_dict,
+    as_rows,
+    default_limit,
+    first_blind,
+    first_break,
+    judge,
+    least_hits,
+    require,
+    sentence,
+)
+from nfad.stress.measure import Step
+
+COUNT = 24
+THRESHOLDS = {"unfiltered": 1.0, "filtered": 2.0}
+EXPOSURE, BLUR = AXES["exposure"], AXES["blur"]
+
+
+def step(alarms=(0, 0), found=(COUNT, COUNT)):
+    """So many of the images flagged, first without and then with the filter."""
+
+    def scores(flagged):
+        counts = zip(THRESHOLDS.items(), flagged)
+        return {arm: (level + 1,) * hits + (level,) * (COUNT - hits) for (arm, level), hits in counts}
+
+    return Step(scores(alarms), scores(found))
+
+
+def findings(axis, changed, rate=0.01, **more):
+    """Nothing flagged and all found, save where told otherwise."""
+    steps = {("", 0.0): changed.get(0, step())} | {(axis.name, s): changed.get(s, step()) for s in axis.strengths}
+    return judge(steps, {axis.name: axis}, [f"{i}.png" for i in range(COUNT)], THRESHOLDS, rate, **more)
+
+
+def told(found):
+    return sentence(found, found.curves[0])
+
+
+@given(st.integers(2, 60), st.floats(0.01, 0.9))
+def test_the_fewest_hits_that_show_a_break_are_the_fewest(images, limit):
+    hits = least_hits(images, limit)
+    lows = [rate_interval(each, images).low for each in range(images + 1)]
+    assert all(low <= limit for low in (lows if hits is None else lows[:hits]))
+    assert hits is None or lows[hits] > limit
+
+
+@given(st.lists(st.integers(0, COUNT), min_size=1, max_size=6), st.floats(0.01, 0.5), st.floats(0.01, 0.5))
+def test_a_higher_limit_never_brings_a_break_nearer(hits, one, other):
+    rates = [rate_interval(each, COUNT) for each in hits]
+    low, high = (first_break(rates, limit) for limit in sorted((one, other)))
+    assert (math.inf if low is None else low) <= (math.inf if high is None else high)
+    for limit, place in ((min(one, other), low), (max(one, other), high)):
+        assert place is None or (rates[place].low > limit and all(rate.low <= limit for rate in rates[:place]))
+
+
+@given(st.lists(st.integers(0, COUNT), min_size=1, max_size=6))
+def test_blind_is_certainly_less_than_half_of_what_was_found(hits):
+    rates = [rate_interval(each, COUNT) for each in hits]
+    place = first_blind(rates)
+    assert place != 0
+    assert place is None or (rates[place].high < rates[0].value / 2 and hits[place] < hits[0] / 2)
+
+
+def test_the_limit_is_three_times_the_rate_and_at_least_5_percent():
+    assert default_limit(0.001) == 0.05 and default_limit(0.05) == pytest.approx(0.15)
+
+
+def test_rates_are_counted_above_the_threshold_and_not_at_it():
+    found = findings(BLUR, {2: step((7, 3), (20, 12))})
+    point = found.curves[0].at(2)
+    assert point.alarms["unfiltered"] == rate_interval(7, COUNT) and point.alarms["filtered"] == rate_interval(3, COUNT)
+    assert point.found["unfiltered"] == rate_interval(20, COUNT) and point.found["filtered"] == rate_interval(12, COUNT)
+
+
+def test_sentences_say_how_far_it_holds_with_the_filter_and_without():
+    all_, none = COUNT, 0
+    changed = {s: step((all_, none)) for s in (-2, -1, -0.5, 0.5, 1)} | {2: step((all_, all_))}
+    found = findings(EXPOSURE, changed)
+    assert told(found) == "Holds from −2 to +1 stops; without the filter from −0.25 to +0.25 stops."
+    assert [side.breaks for side in found.both(EXPOSURE, "filtered")] == [None, 2]
+    assert [side.breaks for side in found.both(EXPOSURE, "unfiltered")] == [-0.5, 0.5]
+    assert told(findings(BLUR, {3: step((all_, none))})) == (
+        "Holds up to 3 px, all that was tried; without the filter up to 2 px."
+    )
+    first = {s: step((all_, none)) for s in (-0.25, 0.25)}
+    assert told(findings(EXPOSURE, first)).endswith(
+        "without the filter it breaks at the weakest strength tried, −0.25 stops and +0.25 stops."
+    )
+    assert told(findings(EXPOSURE, {})) == "Holds from −2 to +2 stops, all that was tried, with and without the filter."
+    assert told(findings(EXPOSURE, {0: step((all_, all_))})) == "Breaks already as it is, with and without the filter."
+
+
+def test_what_holds_only_for_want_of_images_is_told():
+    assert told(findings(BLUR, {1: step((0, 3))})).endswith(
+        "At 1 px 12% are flagged, 0% as they are: more images would tell whether that is luck."
+    )
+    assert "luck" not in told(findings(BLUR, {1: step((0, 1))}))
+    assert "luck" not in told(findings(BLUR, {1: step((0, COUNT))}))  # that is no luck
+    assert "luck" not in told(findings(BLUR, {1: step((0, COUNT)), 2: step((0, 3))}))  # beyond the break
+
+
+def test_what_is_flagged_as_it_is_is_not_laid_to_the_condition():
+    four = {0: step((0, 4))}
+    every = {strength: step((0, 4)) for strength in (0, *EXPOSURE.strengths)}
+    for changed in (four, every):
+        assert told(findings(EXPOSURE, changed)).endswith(
+            "Within that no more are flagged than as they are, 17%: more images would tell whether that is luck."
+        )
+        assert "At " not in told(findings(EXPOSURE, changed))
+    assert " At 1 px 17% are flagged, 12% as they are: " in told(findings(BLUR, {0: step((0, 3)), 1: step((0, 4))}))
+
+
+def test_defects_are_told_as_far_as_it_holds_and_not_where_it_breaks_as_it_is():
+    weakest = BLUR.strengths[0]
+    side = findings(BLUR, {0: step(found=(COUNT, 12)), weakest: step((0, COUNT))}).side(BLUR, 1, "filtered")
+    assert (side.holds, side.breaks, side.seen()) == (0, weakest, "50%")
+    assert findings(BLUR, {0: step((0, COUNT))}).side(BLUR, 1, "filtered").seen() == "–"
+
+
+def test_what_breaks_once_does_not_hold_beyond():
+    found = findings(EXPOSURE, {0.5: step((0, COUNT))})
+    assert found.side(EXPOSURE, 1, "filtered").breaks == 0.5 and found.side(EXPOSURE, 1, "filtered").holds == 0.25
+
+
+def test_a_filter_that_sees_nothing_any_more_does_not_pass_for_robust():
+    found = findings(EXPOSURE, {2: step((0, 0), (COUNT, 1)), -2: step((0, 0), (COUNT, 20))})
+    assert told(found).startswith("Holds from −2 to +2 stops")
+    assert "goes blind: synthetic defects found at +2 stops: 4%, as it is: 100%." in told(found)
+    assert require(found, {"exposure": 1}) == []
+    assert require(found, {"exposure": 2}) == ["Exposure: too few defects found at +2 stops; +2 stops is required."]
+    assert found.side(EXPOSURE, 1, "filtered").seen() == "4%"
+
+
+def test_a_requirement_is_met_only_if_both_sides_hold_within_it():
+    found = findings(EXPOSURE, {-1: step((0, COUNT))})
+    assert require(found, {"exposure": 0.5}) == [] and require(found, {}) == []
+    assert require(found, {"exposure": 1}) == ["Exposure: too many false alarms at −1 stops; −1 stops is required."]
+
+
+def test_the_nearest_break_comes_first_whatever_its_unit():
+    axes = {"exposure": EXPOSURE, "blur": BLUR}
+    steps = {(axis.name, s): step() for axis in axes.values() for s in axis.strengths} | {("", 0.0): step()}
+    steps |= {("exposure", 2): step((0, COUNT)), ("blur", 1): step((0, COUNT)), ("exposure", -1): step((COUNT, 0))}
+    found = judge(steps, axes, ["a"] * COUNT, THRESHOLDS, 0.01)
+    assert [(side.axis.name, side.side, side.told()) for side in found.sides()] == [
+        ("blur", 1, "1 px"), ("exposure", 1, "+2 stops"), ("exposure", -1, "holds to −2 stops"),
+    ]  # fmt: skip
+
+
+def test_machines_get_every_rate_with_its_interval_and_every_break():
+    found = findings(BLUR, {3: step((COUNT, 0))})
+    rows = as_rows(found)
+    assert len(rows) == 2 * (len(BLUR.strengths) + 1)
+    assert all(row["false_alarms_low"] <= row["false_alarms"] <= row["false_alarms_high"] for row in rows)
+    sides = {side["arm"]: side for side in as_dict(found)["axes"]["blur"]["sides"]}
+    assert sides["unfiltered"]["breaks"] == 3
+    assert sides["filtered"]["breaks"] is None and sides["filtered"]["holds"] == 3
+
+
+def test_too_few_images_and_odd_limits_are_refused_in_a_sentence():
+    steps = {("", 0.0): step()} | {("blur", s): step() for s in BLUR.strengths}
+    with pytest.raises(NfadError, match="2 images cannot show a false-alarm rate above 30%.*give more normals"):
+        judge(steps, {"blur": BLUR}, ["a", "b"], THRESHOLDS, 0.1)
+    for limit in (0, 1, -0.1, math.nan):
+        with pytest.raises(NfadError, match="the limit must lie between 0 and 1"):
+            findings(BLUR, {}, limit=limit)
+
+
+def test_judging_changes_nothing_it_was_given():
+    axis = replace(BLUR, strengths=(1.0,))
+    steps = {("", 0.0): step(), ("blur", 1.0): step()}
+    before = dict(steps)
+    judge(steps, {"blur": axis}, ["a"] * COUNT, THRESHOLDS, 0.01)
+    assert steps == before

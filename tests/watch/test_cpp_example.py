@@ -1,0 +1,143 @@
+"""The C++ example, compiled here and run on a small graph that keeps the export's contract."""
+
+import importlib.util
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from parts import part
+from PIL import Image
+
+from nfad.system.platform import ready_for_openvino
+
+SOURCE = Path(__file__).parents[2] / "examples" / "cpp"
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    missing = [tool for tool in ("cmake", "c++") if shutil.which(tool) is None]
+    if missing or importlib.util.find_spec("openvino") is None:
+        pytest.skip(f"to compile C++, install {', '.join([*missing, 'openvino (pip)'])}")
+    ready_for_openvino()  # its cap also holds for the program, which inherits the environment
+    from openvino.utils import get_cmake_path
+
+    build = tmp_path_factory.mktemp("build")
+    flags = [f"-DOpenVINO_DIR={get_cmake_path()}", "-DCMAKE_CXX_FLAGS=-O0 -Wall -Wextra -Werror"]
+    for command in (["cmake", "-S", SOURCE, "-B", build, *flags], ["cmake", "--build", build]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def run(*arguments):
+        return subprocess.run([build / "judge", *map(str, arguments)], capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def exported(judge, tmp_path_factory):
+    """score is the mean of the reds, unfiltered_score that of the blues: any mistake in the pixels' order shows."""
+    folder = tmp_path_factory.mktemp("exported")
+    nodes = [
+        helper.make_node("Cast", ["pixels"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["floats"], ["means"], axes=[1, 2], keepdims=0),
+        helper.make_node("Gather", ["means", "red"], ["score"], axis=1),
+        helper.make_node("Gather", ["means", "blue"], ["unfiltered_score"], axis=1),
+        helper.make_node("ReduceMean", ["floats"], ["map"], axes=[3], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "contract",
+        [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", "h", "w", 3])],
+        [
+            helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("unfiltered_score", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("map", TensorProto.FLOAT, ["n", "h", "w"]),
+        ],
+        [helper.make_tensor(name, TensorProto.INT64, [], [channel]) for name, channel in (("red", 0), ("blue", 2))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    import openvino
+
+    converted = openvino.convert_model(io.BytesIO(model.SerializeToString()))
+    openvino.save_model(converted, folder / "model.xml", compress_to_fp16=False)
+    return folder
+
+
+@pytest.fixture
+def photo(tmp_path):
+    pixels = part(3, 48)[:, :31]  # neither square nor even
+    Image.fromarray(pixels).save(tmp_path / "a.ppm")
+    return tmp_path / "a.ppm", pixels.reshape(-1, 3).astype(np.float64).mean(axis=0)
+
+
+def said(done):
+    assert done.returncode == 0, done.stderr
+    number = r"(-?[\d.e+-]+)"
+    found = re.fullmatch(rf"(\w+)  score {number}  threshold {number}  without the filter {number}\n", done.stdout)
+    return found[1], *map(float, found.groups()[1:])
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above):
+    path, (red, _, blue) = photo
+    threshold = red - 0.25 if above else red + 0.25
+    facts = {"unfiltered_threshold": 1.5, "threshold": threshold, "format": 1}
+    (exported / "model.json").write_text(json.dumps(facts, indent=1))
+    verdict, score, used, control = said(judge(exported, path))
+    assert verdict == ("anomalous" if above else "normal")
+    assert [score, used, control] == pytest.approx([red, threshold, blue], rel=1e-4)  # six digits are printed
+
+
+def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
+    path, (red, _, _) = photo
+    (exported / "model.json").write_text('{"threshold":-1e1}')
+    path.write_bytes(path.read_bytes().replace(b"P6\n", b"P6\n# by a camera\n", 1))
+    verdict, score, threshold, _ = said(judge(exported, path))
+    assert (verdict, threshold) == ("anomalous", -10) and score == pytest.approx(red, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_real_export_is_judged_as_python_judges_it(judge, detector, tmp_path):
+    from nfad.deploy.export import Options, export
+    from nfad.deploy.runtime import Runtime
+
+    detector.save(tmp_path / "part.nfad")
+    photos = [tmp_path / f"{i}.ppm" for i in range(4)]
+    for i, path in enumerate(photos):
+        Image.fromarray(part(i, 90, defect=i % 2 == 1)[:, :75]).save(path)
+    export(tmp_path / "part.nfad", tmp_path / "exported", Options(backend="openvino"), photos[::2])
+    runtime = Runtime.load(tmp_path / "exported")
+    for path in photos:
+        prediction = runtime.predict(path)
+        verdict, score, threshold, control = said(judge(tmp_path / "exported", path))
+        assert verdict == ("anomalous" if prediction.is_anomalous else "normal")
+        wanted = [prediction.score, prediction.threshold, prediction.unfiltered_score]
+        assert [score, threshold, control] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
+    path, _ = photo
+    (exported / "model.json").write_text('{"threshold": 1}')
+    (tmp_path / "cut.ppm").write_bytes(path.read_bytes()[:-1])
+    Image.fromarray(part(1)).save(tmp_path / "a.png")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/model.xml").touch()
+    for arguments, sentence in {
+        (): "usage",
+        (exported, tmp_path / "absent.ppm"): "cannot be opened",
+        (exported, tmp_path / "cut.ppm"): "is cut short",
+        (exported, tmp_path / "a.png"): "is not a binary PPM",
+        (tmp_path / "empty", path): "export with --to openvino",
+        (tmp_path / "bare", path): "names no threshold",
+    }.items():
+        done = judge(*arguments)
+        assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,131 @@
+import threading
+import time
+
+import pytest
+
+from nfad.watch.delivering import LONGEST_PAUSE, Courier, Delivery, Refused
+from nfad.watch.ledger import Ledger
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    opened = Ledger(tmp_path / "ledger.sqlite")
+    yield opened
+    opened.close()
+
+
+class Moody:
+    """Takes parts unless told what to raise."""
+
+    name = "moody"
+
+    def __init__(self):
+        self.had, self.error, self.tries, self.closed = [], None, 0, False
+
+    def __call__(self, row):
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        self.had.append(row.path)
+
+    def send(self, text, key):
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        self.had.append(key)
+
+    def close(self):
+        self.closed = True
+
+
+def test_all_parts_in_order_also_more_than_are_read_at_once(ledger, row):
+    receiver = Moody()
+    delivery = Delivery("r", receiver, ledger, print)
+    for i in range(250):
+        ledger.append(row(f"{i}.png"))
+    assert delivery.catch_up() and receiver.had == [f"{i}.png" for i in range(250)]
+    assert delivery.catch_up() and receiver.tries == 250
+
+
+def test_a_failure_is_told_once_waited_out_ever_longer_and_loses_nothing(ledger, row):
+    receiver, clock, told = Moody(), Clock(), []
+    delivery = Delivery("r", receiver, ledger, told.append, clock)
+    receiver.error = ConnectionRefusedError("down")
+    ledger.append(row("a.png"))
+    ledger.append(row("b.png"))
+    pauses = []
+    for _ in range(12):
+        assert not delivery.catch_up()
+        assert not delivery.catch_up()  # not due: not even tried
+        pauses.append(delivery.due - clock.now)
+        clock.now = delivery.due
+    assert receiver.tries == 12 and len(told) == 1 and "ConnectionRefusedError: down" in told[0]
+    assert pauses == sorted(pauses) and pauses[0] == 1 and pauses[-1] == LONGEST_PAUSE
+    receiver.error = None
+    assert delivery.catch_up() and receiver.had == ["a.png", "b.png"]
+    assert told[1:] == ["r takes parts again"]
+
+
+def test_what_is_refused_for_good_is_kept_as_such_and_holds_up_nobody(ledger, row):
+    receiver, told = Moody(), []
+    delivery = Delivery("r", receiver, ledger, told.append)
+    receiver.error = Refused("too long")
+    ledger.append(row("a.png"))
+    assert delivery.catch_up()
+    receiver.error = None
+    ledger.append(row("b.png"))
+    assert delivery.catch_up() and receiver.had == ["b.png"]
+    assert ledger.refusals("r") == {1: "too long"} and "a.png (part 1): too long" in told[0]
+
+
+def test_another_start_goes_on_behind_the_last_that_was_had(ledger, row):
+    first, second = Moody(), Moody()
+    delivery = Delivery("r", first, ledger, print)
+    ledger.append(row("a.png"))
+    delivery.catch_up()
+    ledger.append(row("b.png"))
+    Delivery("r", second, ledger, print).catch_up()
+    assert (first.had, second.had) == (["a.png"], ["b.png"])
+
+
+def test_a_courier_delivers_meanwhile_and_finishes_what_is_left(ledger, row):
+    sender = Moody()
+    courier = Courier(sender, ledger.file, print)
+    ledger.position(sender.name)
+    courier.start()
+    ledger.append(row("a.png"))
+    courier.hurry()
+    for _ in range(200):
+        if sender.had:
+            break
+        time.sleep(0.01)
+    assert sender.had == [f"{ledger.name}-1"]
+    ledger.append(row("b.png"))
+    courier.finish_by(time.monotonic() + 5)
+    courier.join(5)
+    assert sender.had == [f"{ledger.name}-1", f"{ledger.name}-2"] and sender.closed and not courier.is_alive()
+
+
+def test_a_courier_whose_receiver_is_down_ends_when_asked(ledger, row):
+    sender = Moody()
+    sender.error = TimeoutError()
+    courier = Courier(sender, ledger.file, lambda sentence: None)
+    ledger.position(sender.name)
+    ledger.append(row("a.png"))
+    courier.start()
+    for _ in range(20):  # new rows do not shorten the pause
+        courier.hurry()
+        time.sleep(0.01)
+    assert sender.tries == 1
+    courier.finish_by(time.monotonic() + 5)
+    courier.join(3)
+    assert not courier.is_alive() and sender.tries == 2  # once more, and then goodbye
+    assert ledger.position(sender.name) == 0
+    assert courier not in threading.enumerate()

@@ -1,0 +1,102 @@
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfad.watch.ledger import Ledger
+from nfad.watch.lines import Lines
+from nfad.watch.record import Judgement, as_line
+
+COUNT = 6
+
+
+def filled(folder, count=COUNT):
+    ledger = Ledger(folder / "ledger.sqlite")
+    for i in range(count):
+        ledger.append(Judgement(f"{i}.png", i, i, "s", "now", "normal", "m", 1.0))
+    return ledger
+
+
+def expected(ledger):
+    return "".join(as_line(row, ledger.name) + "\n" for row in ledger.after(0)).encode()
+
+
+def caught_up(file, ledger):
+    lines = Lines(file, ledger)
+    lines.catch_up()
+    lines.close()
+    return file.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    opened = filled(tmp_path_factory.mktemp("ledger"))
+    yield opened
+    opened.close()
+
+
+@given(
+    st.floats(0, 1), st.binary(max_size=40) | st.just(b"\0" * 4096) | st.just(b'{"id": 3}\n') | st.just(b"3\nnull\n")
+)
+def test_whatever_a_crash_left_the_file_is_again_what_the_ledger_says(ledger, kept, litter):
+    whole = expected(ledger)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.jsonl"
+        file.write_bytes(whole[: round(kept * len(whole))] + litter)
+        assert caught_up(file, ledger) == whole
+        assert caught_up(file, ledger) == whole  # and stays so
+
+
+def test_it_is_written_anew_when_it_was_deleted(ledger, tmp_path):
+    assert caught_up(tmp_path / "results.jsonl", ledger) == expected(ledger)
+    (tmp_path / "results.jsonl").unlink()
+    assert caught_up(tmp_path / "results.jsonl", ledger) == expected(ledger)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+
+
+def test_another_ledgers_lines_are_kept_aside(ledger, tmp_path):
+    file = tmp_path / "results.jsonl"
+    (tmp_path / "results.1.jsonl").write_text("even older")
+    file.write_bytes(old := expected(ledger).replace(ledger.name.encode(), b"an older one"))
+    assert caught_up(file, ledger) == expected(ledger)
+    assert (tmp_path / "results.2.jsonl").read_bytes() == old
+    assert (tmp_path / "results.1.jsonl").read_text() == "even older"
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("nfad.watch.lines.TAIL", 2000)
+    ledger = filled(tmp_path, 40)
+    file = tmp_path / "results.jsonl"
+    whole = caught_up(file, ledger)
+    assert whole == expected(ledger) and len(whole) > 8000
+    file.write_bytes(whole[:-5])
+    assert caught_up(file, ledger) == whole
+    ledger.close()
+
+
+def test_a_full_disk_is_waited_out(ledger, tmp_path, monkeypatch):
+    class Full:
+        """The real file, on a disk with room for some bytes more."""
+
+        def __init__(self, file, room):
+            self._file, self.room = file, room
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+        def write(self, text):
+            return self._file.write(text[: self.room])
+
+    lines = Lines(tmp_path / "results.jsonl", ledger)
+    lines._file = disk = Full(lines._file, 700)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            lines.catch_up()
+    disk.room = None
+    lines.catch_up()
+    lines.close()
+    assert (tmp_path / "results.jsonl").read_bytes() == expected(ledger)
+    assert [json.loads(line)["id"] for line in expected(ledger).splitlines()] == list(range(1, COUNT + 1))

@@ -1,0 +1,144 @@
+import os
+import time
+
+import pytest
+from watch.running import QUICK, Running, names, until
+
+from nfad.errors import NfadError
+from nfad.watch.sorting import Sorter
+from nfad.watch.watch import Pace, Watch
+
+
+def test_what_is_there_is_judged_once_in_order_as_predict_would(watch, lines, detector, folder, png):
+    for i in (2, 0, 1):
+        (folder / f"{i}.png").write_bytes(png(i, defect=i == 1))
+        os.utime(folder / f"{i}.png", (1000 - i, 1000 - i))
+    rows, warnings, tally = watch()
+    assert names(rows) == ["2.png", "1.png", "0.png"] and not warnings and tally.judged == 3
+    for row in rows:
+        prediction = detector.predict(folder / row.path)
+        assert (row.score, row.threshold, row.gate) == (prediction.score, prediction.threshold, prediction.gate)
+        assert row.verdict == ("anomalous" if prediction.is_anomalous else "normal")
+    assert [line["image"] for line in lines()] == names(rows) and [line["id"] for line in lines()] == [1, 2, 3]
+    assert watch()[0] == [] and len(lines()) == 3  # and not again
+
+
+def test_the_same_name_is_a_new_part_when_its_content_is_new_and_only_then(watch, folder, png):
+    path = folder / "a.png"
+    path.write_bytes(png(1))
+    assert len(watch()[0]) == 1
+    os.utime(path, (5, 5))
+    assert watch()[0] == []  # touched
+    path.write_bytes(png(2))
+    assert len(watch()[0]) == 1
+    path.write_bytes(png(1))
+    assert len(watch()[0]) == 1  # the first again, after another
+
+
+def test_a_half_written_file_is_waited_for_and_judged_whole(detector, folder, tmp_path, png):
+    whole = png(1)
+    with Running(detector, folder, tmp_path / "results") as running, (folder / "a.png").open("wb") as file:
+        for start in range(0, len(whole), len(whole) // 5 + 1):
+            file.write(whole[start : start + len(whole) // 5 + 1])
+            file.flush()
+            time.sleep(0.1)  # longer than it takes to settle, shorter than patience
+        file.close()
+        assert until(lambda: running.rows)
+    [row] = running.rows
+    assert row.verdict != "unreadable" and row.size == len(whole)
+    assert row.score == detector.predict(folder / "a.png").score
+
+
+def test_what_stays_unreadable_is_recorded_once_and_tried_again_when_it_changes(watch, folder, png):
+    (folder / "a.png").write_bytes(png(1)[:-200])
+    (folder / "b.png").write_bytes(png(2))
+    started = time.monotonic()
+    rows, _, tally = watch()
+    assert names(rows) == ["b.png", "a.png"]  # it holds up nobody
+    assert time.monotonic() - started >= QUICK.patience
+    assert rows[1].verdict == "unreadable" and "is the file complete?" in rows[1].error and tally.unreadable == 1
+    assert watch()[0] == []
+    (folder / "a.png").write_bytes(png(1))
+    [row] = watch()[0]
+    assert row.path == "a.png" and row.error is None
+
+
+def test_a_file_that_changes_while_it_is_judged_is_judged_as_it_ends_up(watch, detector, folder, png):
+    path = folder / "a.png"
+    path.write_bytes(png(1))
+
+    class Interrupted:
+        def predict(self, given):
+            prediction = detector.predict(given)
+            if path.read_bytes() == png(1):
+                path.write_bytes(png(2, defect=True))
+            return prediction
+
+    [row] = watch(Interrupted())[0]
+    assert row.score == detector.predict(path).score and row.size == len(png(2, defect=True))
+
+
+def test_a_file_that_vanishes_while_it_is_judged_is_dropped(watch, detector, folder, png):
+    for name in ("a.png", "b.png"):
+        (folder / name).write_bytes(png(1))
+
+    class Thief:
+        def predict(self, given):
+            (folder / "a.png").unlink(missing_ok=True)
+            return detector.predict(given)
+
+    rows, warnings, _ = watch(Thief())
+    assert names(rows) == ["b.png"] and not warnings
+
+
+def test_a_folder_that_goes_away_is_waited_for(detector, folder, tmp_path, png):
+    (folder / "a.png").write_bytes(png(1))
+    with Running(detector, folder, tmp_path / "results") as running:
+        assert until(lambda: len(running.rows) == 1)
+        folder.rename(tmp_path / "away")
+        assert until(lambda: running.warnings)
+        (tmp_path / "away/b.png").write_bytes(png(2))
+        (tmp_path / "away").rename(folder)
+        assert until(lambda: len(running.rows) == 2)
+        time.sleep(0.2)
+    assert names(running.rows) == ["a.png", "b.png"]
+    assert len(running.warnings) == 1 and "cannot be listed" in running.warnings[0]
+
+
+def test_stop_finishes_the_part_in_hand_and_leaves_the_rest_for_the_next_start(watch, detector, folder, png, lines):
+    for i in range(4):
+        (folder / f"{i}.png").write_bytes(png(i))
+    asked = []
+
+    class Slow:
+        def predict(self, given):
+            asked.append(given.name)
+            return detector.predict(given)
+
+    rows, _, _ = watch(Slow(), stop=lambda: len(asked) >= 2)
+    assert len(rows) == 2 == len(lines())
+    assert len(watch()[0]) == 2 and len(lines()) == 4
+
+
+def test_a_second_watch_on_the_same_results_is_refused(detector, folder, tmp_path, watch):
+    with Running(detector, folder, tmp_path / "results"):
+        assert until((tmp_path / "results/ledger.sqlite").exists)
+        with pytest.raises(NfadError, match="another `nfad watch` writes to"):
+            watch()
+    watch()
+
+
+def test_results_of_another_folder_and_senseless_places_are_refused(watch, detector, folder, tmp_path):
+    watch()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(NfadError, match="choose another folder for the results"):
+        Watch(detector, "", tmp_path / "other", tmp_path / "results").run(once=True)
+    with pytest.raises(NfadError, match="cannot go into it"):
+        Watch(detector, "", folder, folder)
+    with pytest.raises(NfadError, match="is the folder of the results"):
+        sorters = [Sorter(tmp_path / "results", "copy", folder)]
+        Watch(detector, "", folder, tmp_path / "results", sorters=sorters)
+    with pytest.raises(NfadError, match="is not a folder"):
+        Watch(detector, "", tmp_path / "absent", tmp_path / "results")
+    with pytest.raises(NfadError, match="settle is a number of seconds"):
+        Pace(settle=-1)
