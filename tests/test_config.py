@@ -15,7 +15,7 @@ def test_the_paper_preset_is_the_papers():
     assert paper.rank == {"photometric": 16, "background": 16} and list(paper.rank) == ["photometric", "background"]
     assert (paper.displacements, paper.local_share, paper.gate) == (4000, 0.25, "participation")
     assert (paper.epochs, paper.batch, paper.learning_rate, paper.mask, paper.seed) == (200, 16, 1e-3, 0.4, 54)
-    assert (paper.sigma, paper.top) == (4.0, 0.01)
+    assert (paper.sigma, paper.top_fraction) == (4.0, 0.01)
     assert paper.localization == "global" and paper.incidence == "columns"
     assert not paper.common_mode and not paper.foreground
 
@@ -34,7 +34,10 @@ def test_presets_survive_json(name):
         ({"resize": 128}, "at least size"),
         ({"variance": 1.5}, "between 0 and 1"),
         ({"variance": float("nan")}, "must be a number"),
-        ({"reference": "student"}, "fit-then-filter"),
+        ({"reference": "student", "order": "filter-then-fit"}, "fit-then-filter"),
+        ({"gate": "magnitude"}, "no effect with localization='detection'"),
+        ({"local_share": 0.1}, "no effect with localization='detection'"),
+        ({"localization": "global", "gate": "wide"}, "gate must be one of"),
         ({"reference": "oracle"}, "one of student, nearest, linear"),
         ({"rank": {"photometric": -1}}, "a number for each family"),
         ({"common_mode": 1}, "true or false"),
@@ -47,3 +50,15 @@ def test_presets_survive_json(name):
 def test_bad_settings_are_named_with_their_rule(changes, sentence):
     with pytest.raises(NfadError, match=sentence):
         Config.preset("embedded", **changes)
+
+
+def test_a_student_brings_its_order_and_a_gated_map_its_gate():
+    assert Config.preset("embedded", reference="student").order == "fit-then-filter"
+    gated = Config.preset("embedded").changed(localization="global")
+    assert (gated.gate, gated.incidence, gated.local_share) == ("participation", "columns", 0.25)
+    assert gated.changed(localization="detection") == Config.preset("embedded")
+    assert gated.changed(gate="magnitude").changed(size=512).gate == "magnitude"
+
+
+def test_a_setting_is_known_by_the_name_it_once_had():
+    assert Config.preset("embedded", top=0.02).top_fraction == Config.from_dict({"top": 0.02}).top_fraction == 0.02

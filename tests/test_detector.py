@@ -1,4 +1,5 @@
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,15 +8,17 @@ from parts import part, parts, tiny
 from PIL import Image
 
 from nfad import Config, Detector, NfadError
+from nfad.fitting import views
 from nfad.fitting.nuisance import families_of
+from nfad.vision.images import load_part
 
 NORMALS = parts(20)
 VARIANTS = [
     {"reference": "linear", "order": "filter-then-fit"},
     {"reference": "linear", "order": "filter-then-fit", "common_mode": False, "foreground": True},
-    {"reference": "linear", "order": "fit-then-filter", "incidence": "rotated"},
+    {"reference": "linear", "order": "fit-then-filter", "localization": "global", "incidence": "rotated"},
     {"reference": "nearest", "order": "filter-then-fit", "localization": "global", "nudges": 2},
-    {"reference": "nearest", "order": "fit-then-filter", "gate": "magnitude"},
+    {"reference": "nearest", "order": "fit-then-filter", "localization": "global", "gate": "magnitude"},
     {"reference": "student", "order": "fit-then-filter"},
 ]
 
@@ -30,9 +33,13 @@ def test_every_reference_and_order_fits_predicts_and_survives_the_disk(variant, 
     fitted = Detector.fit(NORMALS, tiny(**variant))
     image = part(99, size=80, defect=True)
     first = fitted.predict(image)
-    assert np.isfinite([first.score, first.unfiltered_score, first.gate, first.participation]).all()
-    assert 0 <= first.gate <= 1 and 0 < first.participation <= 1 + 1e-5 and 0 <= first.nuisance_fraction <= 1
-    assert first.map.shape == first.detection_map.shape == first.unfiltered_map.shape == (64, 64)
+    assert np.isfinite([first.score, first.unfiltered_score, first.participation]).all()
+    assert 0 < first.participation <= 1 + 1e-5 and 0 <= first.nuisance_fraction <= 1
+    assert first.map.shape == first.unfiltered_map.shape == (64, 64)
+    if fitted.config.localization == "global":
+        assert 0 <= first.gate <= 1 and first.detection_map.shape == (64, 64)
+    else:  # what would be constant, or the same twice, is not there
+        assert first.gate is None and first.detection_map is None
     assert first.in_original(first.map).shape == (80, 80)
     again = Detector.load(fitted.save(tmp_path / "m.nfad")).predict(image)
     tolerance = 1e4 * np.finfo(np.float32).eps * max(1, abs(first.score))
@@ -89,7 +96,7 @@ def test_rank_zero_is_the_control(detector):
     bare = Detector.fit(NORMALS, tiny(rank={}, common_mode=False))
     prediction = bare.predict(part(7))
     assert prediction.nuisance_fraction == 0
-    np.testing.assert_allclose(prediction.detection_map, prediction.unfiltered_map, atol=1e-4)
+    np.testing.assert_allclose(prediction.map, prediction.unfiltered_map, atol=1e-4)
     np.testing.assert_allclose(
         prediction.unfiltered_map, detector.predict(part(7)).unfiltered_map, atol=1e-3
     )  # the filter does not touch the control
@@ -125,6 +132,20 @@ def test_bad_images_are_told_of_or_raised(tmp_path):
     told.clear()
     judged = list(fitted.predict_stream([paths[0], broken, paths[1]], skip=lambda *what: told.append(what)))
     assert [p.source for p in judged] == [str(paths[0]), str(paths[1])] and len(told) == 1
+
+
+def test_a_photo_is_decoded_once_however_often_the_fit_looks_at_it(monkeypatch):
+    decoded = []
+    monkeypatch.setattr(views, "load_part", lambda image: decoded.append(1) or load_part(image))
+    Detector.fit(NORMALS, tiny(nudges=1))
+    assert len(decoded) == len(NORMALS)
+
+
+def test_views_that_do_not_fit_on_the_disk_are_decoded_again(monkeypatch):
+    monkeypatch.setattr(views.shutil, "disk_usage", lambda _: SimpleNamespace(free=4 * 6 * 64 * 64 * 10))  # ten views
+    short = Detector.fit(NORMALS, tiny())
+    monkeypatch.undo()
+    assert short.predict(part(3)).score == pytest.approx(Detector.fit(NORMALS, tiny()).predict(part(3)).score, rel=1e-3)
 
 
 def test_too_few_images_are_refused():

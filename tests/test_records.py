@@ -1,15 +1,20 @@
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.records import Prediction
+from nfad.records import RECORD_FIELDS, InspectionRecord, Prediction
 
 MAPS = {name: np.zeros((2, 2), np.float32) for name in ("map", "detection_map", "unfiltered_map")}
 numbers = st.floats(-50, 50)
 shares = st.floats(0, 1)
+ABOUT = {
+    "id": "1", "time": "2026-03-02T09:41:07.123Z", "image": "a.png", "sha256": "ab", "model": "part",
+    "model_sha256": "cd", "false_alarm_rate": 0.01, "milliseconds": 12.3,
+}  # fmt: skip
 
 
 def prediction(score=1.0, threshold=2.0, unfiltered_score=3.0, unfiltered_threshold=2.0, **changes):
@@ -21,24 +26,27 @@ def prediction(score=1.0, threshold=2.0, unfiltered_score=3.0, unfiltered_thresh
 
 
 @given(numbers, numbers, numbers, numbers, st.dictionaries(st.sampled_from(["photometric", "sensor"]), shares))
-def test_facts_are_the_fields_of_the_same_name_and_two_verdicts(score, threshold, control, limit, families):
-    judged = prediction(score, threshold, control, limit, nuisance_by_family=families, excess_filtered=0.5)
-    facts = judged.facts()
-    assert facts.pop("verdict") == ("anomalous" if score > threshold else "normal")
-    assert facts.pop("unfiltered_verdict") == ("anomalous" if control > limit else "normal")
-    assert facts == {name: getattr(judged, name) for name in facts}
+def test_a_record_is_the_predictions_numbers_by_the_same_names(score, threshold, other, limit, families):
+    judged = prediction(score, threshold, other, limit, nuisance_by_family=families, excess_filtered=0.5)
+    record = InspectionRecord.of(judged, **ABOUT)
+    assert record.verdict == ("anomalous" if score > threshold else "normal")
+    assert record.unfiltered_verdict == ("anomalous" if other > limit else "normal")
+    for name in set(RECORD_FIELDS) & {field.name for field in dataclasses.fields(Prediction)}:
+        assert getattr(record, name) == getattr(judged, name)
+    assert json.loads(json.dumps(record.as_dict(), allow_nan=False)) == record.as_dict()
 
 
-def test_facts_are_all_that_is_neither_a_map_nor_a_place():
+def test_a_record_has_all_that_is_neither_a_map_nor_a_place():
     names = {field.name for field in dataclasses.fields(Prediction)}
-    verdicts = {"verdict", "unfiltered_verdict"}
-    assert set(prediction().facts()) == names - set(MAPS) - {"is_anomalous", "geometry", "source"} | verdicts
+    assert names - set(MAPS) - {"is_anomalous", "geometry", "source"} <= set(RECORD_FIELDS)
+    assert list(InspectionRecord.of(prediction(), **ABOUT).as_dict()) == list(RECORD_FIELDS)
 
 
-def test_facts_are_a_copy():
-    families = {"photometric": 0.5}
-    prediction(nuisance_by_family=families).facts()["nuisance_by_family"].clear()
-    assert families == {"photometric": 0.5}
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_is_none_in_a_record(value):
+    broken = prediction(value, excess_filtered=value, nuisance_by_family={"sensor": value})
+    record = InspectionRecord.of(broken, **ABOUT)
+    assert record.score is None and record.excess_filtered is None and record.nuisance_by_family == {}
 
 
 @pytest.mark.parametrize(

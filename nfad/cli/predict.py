@@ -52,9 +52,7 @@ def predict(
     if not any(True for _ in expand(images)):
         raise NfadError(f"there are no images in {places}; give PNG, JPEG, TIFF, BMP or WebP files")
     failed: list[str] = []
-    summary = inspect(
-        loaded, model.stem, images, out_dir, overlays=overlays, on_record=show, skip=reporter(failed)
-    )
+    summary = inspect(loaded, model.stem, images, out_dir, overlays=overlays, on_record=show, skip=reporter(failed))
     if summary.judged == 0:
         raise NfadError(f"no image could be judged among {places}")
     if not as_json:

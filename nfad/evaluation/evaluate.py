@@ -113,9 +113,7 @@ def evaluate(
     )
 
 
-def _judged(
-    model: Model, samples: Sequence[Sample], corruption: Corruption | None, seed: int
-) -> Iterator[Prediction]:
+def _judged(model: Model, samples: Sequence[Sample], corruption: Corruption | None, seed: int) -> Iterator[Prediction]:
     """Photos as they are, or their views under the corruption."""
     if corruption is None:
         yield from model.predict_stream([sample.path for sample in samples], prefetch=True)

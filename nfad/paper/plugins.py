@@ -15,7 +15,7 @@ from nfad.config import Config
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.evaluation.tally import Judged, Tally
-from nfad.fitting.steps import split
+from nfad.fitting.calibration import split
 from nfad.hosts import Filtered, Host, NuisanceFilter
 from nfad.paper.cells import fingerprint, ready_for_json
 from nfad.records import Dataset, Geometry

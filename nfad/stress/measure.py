@@ -133,6 +133,10 @@ def measure(
 ) -> Steps:
     """Every strength's scores; those in the cache are not measured again."""
     wanted = [("", 0.0)] + [(name, strength) for name, axis in axes.items() for strength in axis.strengths]
+    if cache and not detector.sha256:
+        raise NfadError(
+            "results are kept by the checksum of the model's file, and this model has none; save it and load it again"
+        )
     images = parts.digest if cache else ""
 
     def settings(name: str, strength: float) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
+from commands import TINY, nfad
 from parts import part
 from PIL import Image
-from test_cli import TINY, nfad
 
 
 @pytest.fixture(scope="module")

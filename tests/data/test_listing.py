@@ -19,13 +19,13 @@ from nfad.data.listing import (
     sample,
 )
 from nfad.errors import NfadError
-from nfad.vision import images as vision
+from nfad.vision import pixels
 
 ROOT = Path("root")
 
 
 def test_readers_list_what_the_detector_opens():
-    assert SUFFIXES == vision.SUFFIXES
+    assert SUFFIXES == pixels.SUFFIXES
 
 
 def test_litter_is_not_listed(plant):

@@ -5,31 +5,34 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from commands import nfad
 from deploy.conftest import nfad_export
 from parts import part
-from test_cli import nfad
 
 from nfad import NfadError
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export, ship
-from nfad.deploy.folder import new_folder
-from nfad.deploy.graph import OUTPUTS, family_names
+from nfad.deploy.graph import outputs_of
 from nfad.deploy.onnx_graph import build, joined, networks_of
 from nfad.deploy.parity import LIMITS, Limits
 from nfad.deploy.quantise import fitted_anew, quantised
+from nfad.system.files import new_folder
 
 
 def test_what_is_not_arithmetic_travels_in_json(shipped):
-    facts = json.loads((shipped.folder / "model.json").read_text(encoding="utf-8"))
+    metadata = json.loads((shipped.folder / "model.json").read_text(encoding="utf-8"))
     detector = shipped.detector
-    assert facts["threshold"] == detector.threshold and facts["outputs"] == list(OUTPUTS)
-    assert facts["held_out"]["detection"] == list(detector.held_out.filtered)
-    assert facts["families"] == list(family_names(detector)) and facts["words"]["verdicts"]["true"] == "anomalous"
-    assert facts["config"] == json.loads(json.dumps(detector.config.as_dict()))
-    assert facts["teacher"]["sha256"] == detector.teacher.identity.sha256
+    assert metadata["threshold"] == detector.threshold and metadata["outputs"] == list(outputs_of(detector))
+    assert metadata["held_out"]["filtered"] == list(detector.held_out.filtered)
+    assert (
+        metadata["families"] == list(detector.scorer.operator.family_names)
+        and metadata["words"]["verdicts"]["true"] == "anomalous"
+    )
+    assert metadata["config"] == json.loads(json.dumps(detector.config.as_dict()))
+    assert metadata["teacher"]["sha256"] == detector.teacher.identity.sha256
     for path, wanted in (
-        (shipped.model, facts["model"]["sha256"]),
-        (shipped.folder / "model.onnx", facts["files"]["model.onnx"]),
+        (shipped.model, metadata["model"]["sha256"]),
+        (shipped.folder / "model.onnx", metadata["files"]["model.onnx"]),
     ):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == wanted
     constants = {float(np.frombuffer(t.raw_data, np.float32)[0]) for t in shipped.graph.graph.initializer
@@ -105,9 +108,9 @@ def test_what_an_export_needs_and_is_not_installed_is_told_first(missing, option
 
 
 def test_info_knows_the_folder_and_the_model_it_came_from(shipped):
-    facts = json.loads(nfad("info", shipped.folder, "--json").stdout)
-    assert facts["model"] == str(shipped.folder) and facts["exported_from"]["name"] == "part.nfad"
-    assert facts["threshold"] == shipped.detector.threshold and facts["parity"]["passed"]
+    metadata = json.loads(nfad("info", shipped.folder, "--json").stdout)
+    assert metadata["model"] == str(shipped.folder) and metadata["exported_from"]["name"] == "part.nfad"
+    assert metadata["threshold"] == shipped.detector.threshold and metadata["parity"]["passed"]
     assert "onnx, fp32, from part.nfad" in nfad("info", shipped.folder).stdout
 
 

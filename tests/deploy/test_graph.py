@@ -8,7 +8,7 @@ from parts import part, parts, tiny
 from torch.nn import functional as F
 
 from nfad import Detector
-from nfad.deploy.graph import OUTPUTS, Graph, ViewGraph
+from nfad.deploy.graph import ViewGraph, outputs_of
 from nfad.deploy.onnx_graph import halve_weights, pixels_to_views
 from nfad.deploy.resizing import MatrixResizing, resized
 from nfad.vision.images import to_view
@@ -31,10 +31,11 @@ def session(model):
 def as_scores(detector, views):
     wanted = detector.predict_tensor(views)
     families = list(wanted.nuisance_by_family.values())
+    own = () if wanted.gate is None else (wanted.maps["detection"], wanted.gate)
     return (
-        wanted.score, wanted.unfiltered_score, wanted.maps["localization"], wanted.maps["detection"],
-        wanted.maps["control"], wanted.gate, wanted.participation, wanted.nuisance_fraction,
-        torch.stack(families, dim=1) if families else torch.zeros(len(views), 0),
+        wanted.score, wanted.unfiltered_score, wanted.maps["localization" if own else "detection"],
+        wanted.maps["control"], wanted.participation, wanted.nuisance_fraction,
+        torch.stack(families, dim=1) if families else torch.zeros(len(views), 0), *own,
     )  # fmt: skip
 
 
@@ -43,10 +44,10 @@ def test_the_modules_are_the_detector(variant):
     detector = Detector.fit(parts(10), tiny(**variant))
     pixels = torch.from_numpy(np.stack([part(seed, 64, defect=True) for seed in (40, 41)]))
     views = pixels.permute(0, 3, 1, 2).float() / 255
-    for found in (ViewGraph(detector)(views), Graph(detector)(pixels)):
-        assert len(found) == len(OUTPUTS)
-        for ours, wanted in zip(found, as_scores(detector, views)):
-            torch.testing.assert_close(ours, wanted, atol=1e-3, rtol=1e-3)
+    found = ViewGraph(detector)(views)
+    assert len(found) == len(outputs_of(detector)) == (9 if variant.get("localization") else 7)
+    for ours, wanted in zip(found, as_scores(detector, views), strict=True):
+        torch.testing.assert_close(ours, wanted, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -58,7 +59,7 @@ def test_the_older_exporter_takes_the_modules_too(tmp_path):
     graph = ViewGraph(detector)
     torch.onnx.export(
         graph, (views,), tmp_path / "g.onnx", dynamo=False, opset_version=18, input_names=["views"],
-        output_names=list(OUTPUTS), dynamic_axes={"views": {0: "n"}},
+        output_names=list(outputs_of(detector)), dynamic_axes={"views": {0: "n"}},
     )  # fmt: skip
     run = onnxruntime.InferenceSession(tmp_path / "g.onnx", providers=["CPUExecutionProvider"])
     for count in (1, 2):
@@ -67,7 +68,7 @@ def test_the_older_exporter_takes_the_modules_too(tmp_path):
 
 
 def test_every_output_is_there_in_order(shipped):
-    assert tuple(value.name for value in shipped.graph.graph.output) == OUTPUTS
+    assert tuple(value.name for value in shipped.graph.graph.output) == outputs_of(shipped.detector)
 
 
 sides = st.integers(16, 400)

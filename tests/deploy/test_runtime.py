@@ -68,7 +68,7 @@ def test_unreadable_images_are_told_of_or_raised(shipped, tmp_path):
 
 @pytest.mark.parametrize("kind", ["detector", "runtime"])
 def test_a_live_source_gets_each_verdict_at_once_and_a_list_the_same_ones(shipped, kind, tmp_path):
-    engine, taken, told = getattr(shipped, kind), [], []
+    model, taken, told = getattr(shipped, kind), [], []
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
     images = [*shipped.normals[:3], broken, part(7, defect=True), *shipped.normals[3:5]]
@@ -79,16 +79,16 @@ def test_a_live_source_gets_each_verdict_at_once_and_a_list_the_same_ones(shippe
             yield image
 
     live = []
-    for prediction in engine.predict_stream(camera(), skip=lambda *what: told.append(what), ahead=False):
+    for prediction in model.predict_stream(camera(), skip=lambda *what: told.append(what), prefetch=False):
         live.append((prediction, taken[-1]))
     assert [index for _, index in live] == [0, 1, 2, 4, 5, 6] and len(told) == 1
-    ahead = engine.predict_stream(iter(images), skip=lambda *_: None, ahead=True)
-    for (one, _), other in zip(live, ahead, strict=True):
+    fetched = model.predict_stream(iter(images), skip=lambda *_: None, prefetch=True)
+    for (one, _), other in zip(live, fetched, strict=True):
         agree(one, other)
         assert one.source == other.source
     before_it = []
     with pytest.raises(NfadError, match=r"broken\.png"):
-        before_it.extend(engine.predict_stream(images, ahead=True))
+        before_it.extend(model.predict_stream(images, prefetch=True))
     if kind == "runtime":
         assert len(before_it) == 3  # what was under way is not lost
 
@@ -129,17 +129,17 @@ def test_a_changed_or_missing_file_is_refused(file, shipped, tmp_path):
 
 def test_a_newer_format_is_told(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
-    facts = json.loads((copy / "model.json").read_text())
-    (copy / "model.json").write_text(json.dumps(facts | {"format": 99}))
+    metadata = json.loads((copy / "model.json").read_text())
+    (copy / "model.json").write_text(json.dumps(metadata | {"format": 99}))
     with pytest.raises(NfadError, match="format 99"):
         Runtime.load(copy)
 
 
-def test_facts_that_are_not_whole_are_told(shipped, tmp_path):
+def test_metadata_that_are_not_whole_are_told(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
-    facts = json.loads((copy / "model.json").read_text())
-    without = {name: value for name, value in facts.items() if name != "held_out"}
-    for damaged in ({"format": 1}, facts | {"backend": "tensorrt"}, without):
+    metadata = json.loads((copy / "model.json").read_text())
+    without = {name: value for name, value in metadata.items() if name != "held_out"}
+    for damaged in ({"format": 2}, metadata | {"backend": "tensorrt"}, without):
         (copy / "model.json").write_text(json.dumps(damaged))
         with pytest.raises(NfadError, match="is incomplete; copy the folder again"):
             Runtime.load(copy)
@@ -147,9 +147,9 @@ def test_facts_that_are_not_whole_are_told(shipped, tmp_path):
 
 def test_a_threshold_set_by_hand_is_not_passed_over(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
-    facts = json.loads((copy / "model.json").read_text())
-    (copy / "model.json").write_text(json.dumps(facts | {"threshold": 0.5}))
-    with pytest.raises(NfadError, match=f"changed by hand; put {facts['threshold']} back"):
+    metadata = json.loads((copy / "model.json").read_text())
+    (copy / "model.json").write_text(json.dumps(metadata | {"threshold": 0.5}))
+    with pytest.raises(NfadError, match=f"changed by hand; put {metadata['threshold']} back"):
         Runtime.load(copy)
 
 

@@ -18,6 +18,7 @@ from nfad.drift import DriftMonitor, monitor, numbers_of
 from nfad.drift.state import ABSORBED, ABSORBED_AND_DEFECTS, DEFECTS, STEADY, UNABSORBED, UNSETTLED
 from nfad.errors import NfadError
 from nfad.stats.conformal import conformal_threshold
+from nfad.vision.images import to_view
 from nfad.vision.interventions import affine
 
 
@@ -274,11 +275,12 @@ def test_a_lamp_that_fades_in_front_of_a_real_detector(detector):
     feed(watching, map(numbers_of, detector.predict_stream(parts(60, 1000))))
     assert watching.state().verdict == STEADY
 
-    def fade(view, index):
-        nowhere = torch.zeros((1, 1, *view.shape[1:]), dtype=torch.bool)
-        return affine(1 - 0.6 * index / 60, 0.0, view[None], nowhere, torch.Generator())[0]
+    def faded(index):
+        view = to_view(part(2000 + index), 64, None)[0][None]
+        nowhere = torch.zeros((1, 1, *view.shape[2:]), dtype=torch.bool)
+        return affine(1 - 0.6 * index / 60, 0.0, view, nowhere, torch.Generator())
 
-    feed(watching, map(numbers_of, detector.predict_stream(parts(60, 2000), edit=fade)))
+    feed(watching, [numbers_of(detector.predict_views(faded(index))[0]) for index in range(60)])
     state = watching.state()
     assert state.verdict in (ABSORBED, UNABSORBED, UNSETTLED)  # the teacher is untrained: either may be true
     assert state.nuisance.moved[0] == "nuisance:photometric" and "illumination-like" in state.sentence

@@ -9,8 +9,9 @@ from PIL import Image
 from nfad import NfadError
 from nfad.data.catalog import load
 from nfad.deploy.parity import LIMITS
-from nfad.evaluation.session import evaluate_dataset, write_results
+from nfad.evaluation.session import evaluate_dataset
 from nfad.records import Dataset, Sample
+from nfad.report.results import write_results
 
 
 @pytest.fixture(scope="module")

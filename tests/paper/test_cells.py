@@ -17,13 +17,13 @@ def detector(dataset):
 def test_a_cell_is_its_images_settings_and_measurement(dataset, tmp_path):
     cell = Cell(dataset, tiny())
     assert cell.key == Cell(dataset, tiny()).key
-    assert cell.key == Cell(dataset, tiny(batch=7)).key  # which changes no number
     fewer = dataclasses.replace(dataset, test=dataset.test[1:])
     others = [
-        Cell(dataset, tiny(seed=1)), Cell(dataset, tiny(), "mechanism"), Cell(dataset, tiny(), "metrics", "contrast:1"),
+        Cell(dataset, tiny(seed=1)), Cell(dataset, tiny(false_alarm_rate=0.2)), Cell(dataset, tiny(batch=7)),
+        Cell(dataset, tiny(), "mechanism"), Cell(dataset, tiny(), "metrics", "contrast:1"),
         Cell(fewer, tiny()), Cell(dataclasses.replace(dataset, category="other"), tiny()),
     ]  # fmt: skip
-    assert len({cell.key, *(other.key for other in others)}) == 6
+    assert len({cell.key, *(other.key for other in others)}) == 8
 
 
 def test_what_is_measured_is_kept_and_not_measured_again(dataset, tmp_path, monkeypatch):
@@ -48,13 +48,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(dataset, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run(cells, store, on_cell=stop)
-    assert store.get(cells[0]) is not None and store.get(cells[1]) is None
+    assert store.get(cells[0].settings) is not None and store.get(cells[1].settings) is None
     assert set(run(cells, store)) == {cell.key for cell in cells}
 
 
 def test_a_torn_cell_is_named(dataset, tmp_path):
     store, cell = ResultCache(tmp_path), Cell(dataset, tiny())
-    (tmp_path / f"{cell.key}.json").write_text('{"facts":')
+    (tmp_path / f"{cell.key}.json").write_text('{"settings":')
     with pytest.raises(NfadError, match="delete it and run again"):
         store.get(cell.settings)
 

@@ -2,10 +2,10 @@ import dataclasses
 
 import pytest
 import torch
-from nfad.fitting.steps import split
 
 from nfad import Config, NfadError
 from nfad.evaluation.metrics import image_metrics
+from nfad.fitting.calibration import split
 from nfad.hosts import score_images
 from nfad.paper import plugins
 from nfad.paper.plan import plan

@@ -86,10 +86,13 @@ def test_both_orders_share_everything_but_detection():
     assert not torch.allclose(ours.detection, papers.detection)
 
 
-def test_localization_may_be_the_detection_map_and_is_then_not_gated():
+def test_without_image_wide_columns_there_is_neither_a_gate_nor_a_map_of_its_own():
     scorer, tokens = build()
-    out = dataclasses.replace(scorer, localization="detection", tau=1e9)(tokens)
-    assert torch.equal(out.localization, out.detection) and (out.gate == 1).all()
+    operator = dataclasses.replace(scorer.operator, keep=None)
+    ungated, gated = dataclasses.replace(scorer, operator=operator)(tokens), scorer(tokens)
+    assert ungated.localization is None and ungated.gate is None
+    for name in ("control", "detection", "participation", "nuisance_fraction"):
+        assert torch.equal(getattr(ungated, name), getattr(gated, name))
     assert (dataclasses.replace(scorer, tau=1e9)(tokens).gate < 1).all()
 
 

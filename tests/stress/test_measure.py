@@ -5,16 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from nfad.evaluation.exported import Exported, pixels_of
 from parts import part, parts, tiny
 from PIL import Image
 
 from nfad import Config, Detector, NfadError
 from nfad.deploy.parity import LIMITS, TIE
+from nfad.model import load_model
 from nfad.stress.axes import AXES, both, photographed
 from nfad.stress.findings import judge
-from nfad.stress.measure import VISIBLE, Kept, at_strength, damage, image_scores, measure, read_parts
-from nfad.vision.images import load_part, to_view
+from nfad.stress.measure import VISIBLE, at_strength, damage, image_scores, measure, read_parts
+from nfad.system.results import ResultCache
+from nfad.vision.images import load_part, pixels_of, to_view
 from nfad.vision.render import render
 
 
@@ -29,8 +30,8 @@ def test_strength_0_is_exactly_what_predict_says(detector, chosen):
 def test_a_strength_is_what_predict_says_of_the_changed_views(detector, chosen):
     axis = AXES["noise"]
     step = at_strength(detector, chosen, axis, 10)
-    judged = detector.predict_stream(chosen.paths, edit=lambda view, index: chosen.under(axis, 10, index))
-    assert step.normal["filtered"] == tuple(prediction.score for prediction in judged)
+    judged = [detector.predict_views(chosen.under(axis, 10, index)[None])[0] for index in range(len(chosen.paths))]
+    assert step.normal["filtered"] == pytest.approx([prediction.score for prediction in judged], rel=1e-4)
 
 
 def test_defects_lie_on_the_part_can_be_seen_and_depend_on_seed_and_place_alone():
@@ -64,28 +65,27 @@ def test_a_seeded_choice_in_the_folders_order_passes_over_what_cannot_be_read(de
 def test_finished_strengths_are_found_again_for_the_same_model_images_and_seed_only(
     detector, chosen, few_axes, tmp_path
 ):
-    kept = Kept(tmp_path / "kept", "model")
-    first = measure(detector, chosen, few_axes, kept)
-    files = sorted(kept.folder.iterdir())
+    detector, cache = replace(detector, sha256="model"), ResultCache(tmp_path / "kept")
+    first = measure(detector, chosen, few_axes, cache)
+    files = sorted(cache.folder.iterdir())
     assert len(files) == len(first) == 1 + sum(len(axis.strengths) for axis in few_axes.values())
     for path in files:  # marked, so that what is read back is told from what is measured again
         text = json.loads(path.read_text())
         text["result"]["normal"]["filtered"][0] = 123.0
         path.write_text(json.dumps(text))
-    again = measure(detector, chosen, few_axes, kept)
+    again = measure(detector, chosen, few_axes, cache)
     assert all(step.normal["filtered"][0] == 123.0 for step in again.values())
     files[0].unlink()
-    repaired = measure(detector, chosen, few_axes, kept)
+    repaired = measure(detector, chosen, few_axes, cache)
     assert sum(step.normal["filtered"][0] == 123.0 for step in repaired.values()) == len(files) - 1
-    other = measure(detector, chosen, {"noise": few_axes["noise"]}, Kept(kept.folder, "another"))
+    other = measure(replace(detector, sha256="another"), chosen, {"noise": few_axes["noise"]}, cache)
     assert all(step.normal["filtered"][0] != 123.0 for step in other.values())
     fewer = read_parts(detector, chosen.paths, len(chosen.paths) - 1)
-    facts = [kept.facts(p, p.digest, "noise", 2) for p in (chosen, fewer)]
-    assert facts[0] != facts[1] and kept.get(facts[1]) is None
+    assert all(step.normal["filtered"][0] != 123.0 for step in measure(detector, fewer, few_axes, cache).values())
     for content in ("{", "[]", "{}"):
         files[1].write_text(content)
-        with pytest.raises(NfadError, match="is not a finished strength; delete it"):
-            measure(detector, chosen, few_axes, kept)
+        with pytest.raises(NfadError, match="is not a finished result; delete it"):
+            measure(detector, chosen, few_axes, cache)
 
 
 def test_progress_counts_every_view_that_is_still_to_be_judged(detector, chosen, few_axes, tmp_path):
@@ -94,27 +94,28 @@ def test_progress_counts_every_view_that_is_still_to_be_judged(detector, chosen,
     def progress(stage, done, total):
         seen.append((done, total))
 
-    kept = Kept(tmp_path, "model")
-    steps = measure(detector, chosen, few_axes, kept, progress)
+    detector, cache = replace(detector, sha256="model"), ResultCache(tmp_path)
+    steps = measure(detector, chosen, few_axes, cache, progress)
     views = 2 * len(chosen.paths)
     assert seen[-1] == (len(steps) * views,) * 2 and [done for done, _ in seen] == sorted({done for done, _ in seen})
     next(tmp_path.iterdir()).unlink()
-    measure(detector, chosen, few_axes, kept, progress)
+    measure(detector, chosen, few_axes, cache, progress)
     assert seen[-1] == (views, views)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(detector, chosen, few_axes, tmp_path):
-    kept, whole = Kept(tmp_path, "model"), measure(detector, chosen, few_axes)
+    detector, cache = replace(detector, sha256="model"), ResultCache(tmp_path)
+    whole = measure(detector, chosen, few_axes)
 
     def interrupt(stage, done, total):
         if done > total / 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(detector, chosen, few_axes, kept, interrupt)
+        measure(detector, chosen, few_axes, cache, interrupt)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert 0 < len(files) < len(whole)
-    assert measure(detector, chosen, few_axes, kept) == whole
+    assert measure(detector, chosen, few_axes, cache) == whole
     assert files.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}.items()
 
 
@@ -132,8 +133,8 @@ def test_what_was_made_up_is_not_counted_and_all_else_is(detector, chosen):
         for strength in (axis.strengths[0], axis.strengths[-1]):
             counted, judged = arms(axis.name, strength)
             known = photographed(axis, strength, 64)
-            for arm, name in (("filtered", "detection"), ("unfiltered", "unfiltered")):
-                highest = judged.maps[name][:, known].topk(int(detector.config.top * 64 * 64), dim=1).values
+            for arm, name in (("filtered", "detection"), ("unfiltered", "control")):
+                highest = judged.maps[name][:, known].topk(int(detector.config.top_fraction * 64 * 64), dim=1).values
                 assert torch.allclose(counted[arm], highest.mean(dim=1))
             lower += (counted["filtered"] < judged.score).tolist()
     assert any(lower)  # or nothing of the kind was ever among the highest
@@ -172,7 +173,7 @@ def test_a_filter_for_light_holds_further_than_its_control_on_rendered_parts(tmp
 )
 def test_fitted_and_exported_give_the_same_scores_and_verdicts(shipped, normals, name, strength):
     """The same views in 8 bits differ by the graph's arithmetic alone; not rounded, mostly by a tenth of a spread."""
-    detector, exported, axis = shipped.detector, Exported.load(shipped.folder), AXES.get(name)
+    detector, exported, axis = shipped.detector, load_model(shipped.folder), AXES.get(name)
     read = read_parts(exported, sorted(normals.iterdir()), 6)
     seen = torch.stack([read.under(axis, strength, index) if axis else read.views[index] for index in range(6)])
     eight = torch.stack([torch.from_numpy(pixels_of(view)).permute(2, 0, 1) / 255 for view in seen])
@@ -192,9 +193,14 @@ def test_fitted_and_exported_give_the_same_scores_and_verdicts(shipped, normals,
 
 def test_an_export_cannot_be_asked_for_the_part(shipped, normals):
     paths = sorted(normals.iterdir())
-    assert read_parts(Exported.load(shipped.folder), paths, 6).part.all()
+    assert read_parts(load_model(shipped.folder), paths, 6).part.all()
     assert not read_parts(shipped.detector, paths, 6).part.all()
 
 
 def test_pixels_are_those_of_the_models_view(detector, chosen):
     assert torch.equal(chosen.views[0], to_view(load_part(chosen.paths[0]), 64, None)[0])
+
+
+def test_results_of_a_model_without_a_file_cannot_be_told_apart(detector, chosen, few_axes, tmp_path):
+    with pytest.raises(NfadError, match="save it and load it again"):
+        measure(detector, chosen, few_axes, ResultCache(tmp_path))

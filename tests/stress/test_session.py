@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from nfad.evaluation.exported import Exported
-from nfad.judge import load_judge
 from parts import part
 from PIL import Image
 from typer.testing import CliRunner
 
 from nfad import NfadError
 from nfad.cli.stress import stress as command
+from nfad.model import load_model
 from nfad.stress.axes import AXES
 from nfad.stress.session import STRENGTHS, stress
 from nfad.verdict.threshold import Threshold
@@ -116,7 +115,7 @@ def test_an_export_is_measured_resumed_and_told_apart_from_its_file(shipped, nor
 
 
 def test_an_export_leaves_the_background_alone_and_says_so(shipped, normals, tmp_path):
-    exported = Exported.load(shipped.folder)
+    exported = load_model(shipped.folder)
     for asked in ({"axes": ["blur", "background"]}, {"required": {"background": 50}}):
         with pytest.raises(NfadError, match="only the teacher's prior can say, which an exported model lacks"):
             stress(exported, tmp_path / "nowhere", **asked)
@@ -128,9 +127,9 @@ def test_an_export_leaves_the_background_alone_and_says_so(shipped, normals, tmp
 
 
 def test_a_graph_for_one_size_of_photo_is_refused(shipped, tmp_path):
-    judge = load_judge(shipped.folder)
-    facts = judge.engine.facts | {"input": judge.engine.facts["input"] | {"frame": [480, 640]}}
-    framed = Exported(replace(judge, engine=replace(judge.engine, facts=facts)))
+    exported = load_model(shipped.folder)
+    metadata = exported.metadata | {"input": exported.metadata["input"] | {"frame": [480, 640]}}
+    framed = replace(exported, metadata=metadata)
     with pytest.raises(NfadError, match="takes frames of 480×640 pixels .* export it without --frame"):
         stress(framed, tmp_path / "nowhere")
 

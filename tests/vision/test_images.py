@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.vision import images
+from nfad.vision import images, pixels
 from nfad.vision.images import to_view
 
 sides = st.integers(1, 150)
@@ -99,7 +99,7 @@ def test_elongated_images_keep_their_middle(height, width, resize):
 
 def test_a_thin_strip_is_not_enlarged_beyond_what_an_image_may_have(monkeypatch):
     def careful(image, target, **options):
-        assert target[0] * target[1] <= images.MAX_PIXELS
+        assert target[0] * target[1] <= pixels.MAX_PIXELS
         return torch.zeros(*image.shape[:2], *target)
 
     monkeypatch.setattr(images.F, "interpolate", careful)
