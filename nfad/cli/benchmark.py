@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from nfad.cli.options import (
 from nfad.cli.terminal import err, note, out, progress_bars
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder, strict_json
+
+if TYPE_CHECKING:
+    from nfad.paper.table import Options, Table
 
 
 def benchmark(
@@ -45,12 +48,18 @@ def benchmark(
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
-    severities: Annotated[str, typer.Option(help="visa-c: corruption severities.")] = "1,2,3",
-    seeds: Annotated[str, typer.Option(help="seeds: which.")] = "54,1,42,123,2025",
-    ranks: Annotated[str, typer.Option(help="rank, plugins: columns a family.")] = "8,16,32,64",
+    severities: Annotated[str | None, typer.Option(help="visa-c: corruption severities.", show_default="1,2,3")] = None,
+    seeds: Annotated[str | None, typer.Option(help="seeds: which.", show_default="54,1,42,123,2025")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="rank, plugins: columns a family.", show_default="8,16,32,64")
+    ] = None,
     hosts: Annotated[
-        str, typer.Option(help="plugins: the detectors that wear the filter (glass needs nfad\\[anomalib]).")
-    ] = "rd4ad,recontrast,patchcore,glass,uniad,nfad",
+        str | None,
+        typer.Option(
+            help="plugins: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
+            show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad",
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(help="plugins: training steps of hosts that are trained.", min=1, show_default="each its own"),
@@ -83,7 +92,6 @@ def benchmark(
     from nfad.paper.layout import as_markdown
     from nfad.paper.plan import plan
     from nfad.paper.running import jobs, run_table, table_named, variants_of, write_table
-    from nfad.paper.table import Options
     from nfad.system.results import ResultCache
 
     wanted = table_named(table)
@@ -91,13 +99,8 @@ def benchmark(
         preset or ("embedded-fast" if table == "plugins" else "embedded"), setting, teacher=teacher, weights=weights,
         reference=reference, size=size, foreground=foreground or None,
     )  # fmt: skip
-    options = Options(
-        severities=_numbers("severities", severities),
-        seeds=_numbers("seeds", seeds),
-        ranks=_numbers("ranks", ranks),
-        hosts=tuple(hosts.split(",")),
-        steps=steps,
-        **({"teachers": tuple(teachers.split(","))} if teachers else {}),
+    options = _options(
+        wanted, {"severities": severities, "seeds": seeds, "ranks": ranks, "hosts": hosts, "teachers": teachers}, steps
     )
     variants_of(wanted, config, options)  # what makes no sense is told now, not after a set is rendered
     cache = ResultCache(out_dir / "cells")
@@ -155,6 +158,23 @@ def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, pro
         else:
             found += load(recognise(Path(root)), Path(root), categories)
     return found
+
+
+def _options(table: Table, given: dict[str, str | None], steps: int | None) -> Options:
+    """What the table may choose. An option of another table is refused: it would change nothing here."""
+    from nfad.paper.table import Options
+    from nfad.paper.tables import TABLES
+
+    chosen = {name: text for name, text in given.items() if text is not None}
+    for name in (*chosen, *(("steps",) if steps is not None else ())):
+        if name not in table.options:
+            users = " and ".join(each.name for each in TABLES.values() if name in each.options)
+            raise NfadError(f"--{name} is for the table {users}; the table {table.name} does not use it: leave it out")
+    lists: dict[str, Any] = {
+        name: tuple(text.split(",")) if name in ("hosts", "teachers") else _numbers(name, text)
+        for name, text in chosen.items()
+    }
+    return Options(**lists, steps=steps)
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:

@@ -76,6 +76,7 @@ class Table:
     needs: str = "any"  # "domains": test images under several acquisitions
     baseline: str = "the control"  # what a bold value differs from
     both_orders: bool = True  # of filtering and fitting; a host has its own
+    options: tuple[str, ...] = ()  # those of Options that it uses
 
     @property
     def place(self) -> str:

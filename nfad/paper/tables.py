@@ -245,15 +245,21 @@ TABLES = {
             "localization-ablation", "What localization gains from projection, gated V_g and MIR",
             _localization_variants, _localization, ("localization-ablation",),
         ),
-        Table("visa-c", "Under corruptions of growing severity", _corrupted_variants, _corrupted, ("visa-c",)),
-        Table("foundations", "Other teachers", _foundation_variants, _foundations, ("foundations",)),
-        Table("seeds", "Other seeds", _seed_variants, _seeds, ("seeds",)),
+        Table(
+            "visa-c", "Under corruptions of growing severity", _corrupted_variants, _corrupted, ("visa-c",),
+            options=("severities",),
+        ),
+        Table(
+            "foundations", "Other teachers", _foundation_variants, _foundations, ("foundations",),
+            options=("teachers",),
+        ),
+        Table("seeds", "Other seeds", _seed_variants, _seeds, ("seeds",), options=("seeds",)),
         Table("basis", "Four ways to a basis", _basis_variants, _basis, ("basis",), baseline="mir"),
         Table(
             "incidence", "Another sub-basis, another gate", _incidence_variants, _incidence, ("incidence",),
             baseline="NFAD",
         ),
-        Table("rank", "Columns a family", _rank_variants, _rank, ("rank",)),
+        Table("rank", "Columns a family", _rank_variants, _rank, ("rank",), options=("ranks",)),
         Table(
             "entanglement", "Residual energy inside the nuisance subspace", _entanglement_variants, _entanglement,
             ("entanglement-datasets", "entanglement-backbones", "entanglement-rank", "entanglement-categories"),
@@ -264,7 +270,7 @@ TABLES = {
         ),
         Table(
             "plugins", "Other detectors wearing the filter", _plugin_variants, _plugins, ("plugins",), "domains",
-            baseline="the bare host (d = 0)", both_orders=False,
+            baseline="the bare host (d = 0)", both_orders=False, options=("ranks", "hosts", "steps"),
         ),
     )
 }  # fmt: skip

@@ -185,3 +185,13 @@ def test_bad_input_is_one_sentence(root, arguments, words):
     done = nfad(*arguments, *tiny, code=2)
     assert words in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "option", "user"),
+    [("rank", "--seeds", "seeds"), ("seeds", "--hosts", "plugins"), ("aebad", "--ranks", "rank and plugins")],
+)
+def test_an_option_of_another_table_is_refused(table, option, user, tmp_path):
+    told = nfad("benchmark", table, "demo", option, "1", "--out", tmp_path / "out", code=2).stderr
+    assert f"{option} is for the table {user}; the table {table} does not use it" in told
+    assert not (tmp_path / "out").exists()
