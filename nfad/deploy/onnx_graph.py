@@ -1,4 +1,4 @@
-"""The detector as one ONNX model: pixels → views, written here; networks and read-outs, exported by torch."""
+"""The detector as one ONNX model: pixels → views, written by hand; networks and read-outs, exported by torch."""
 
 from __future__ import annotations
 
@@ -9,66 +9,13 @@ from collections.abc import Iterable
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, compose, helper, numpy_helper, parser
+from onnx import TensorProto, compose, helper, numpy_helper
 from torch import Tensor, nn
 
 from nfad.deploy.graph import Networks, ReadOuts, outputs_of, token_shapes
+from nfad.deploy.views import OPSET, Frame, pixels_to_views
 from nfad.detector import Detector
-
-OPSET = 18  # the first with an antialiased Resize
-Frame = tuple[int, int]
-
-# framing() in whole numbers, as nfad/vision/pixels.py has it; halves go to the even number.
-CENTRE = """
-  sides = Shape <start = 1, end = 3> (pixels)
-  shorter = ReduceMin (sides)
-  four = Constant <value_int = 4> ()
-  three = Constant <value_int = 3> ()
-  two = Constant <value_int = 2> ()
-  one = Constant <value_int = 1> ()
-  zero = Constant <value_int = 0> ()
-  size = Constant <value_int = {size}> ()
-  resize = Constant <value_int = {resize}> ()
-  limit = Mul (shorter, four)
-  long = Greater (sides, limit)
-  middle = Mul (shorter, three)
-  ends = Sub (sides, middle)
-  end = Div (ends, two)
-  spare = Where (long, end, zero)
-  stop = Sub (sides, spare)
-  rest = Sub (stop, spare)
-  scaled = Mul (rest, resize)
-  doubled = Mul (scaled, two)
-  numerator = Add (doubled, shorter)
-  denominator = Mul (shorter, two)
-  whole = Div (numerator, denominator)
-  back = Mul (whole, denominator)
-  tie = Equal (numerator, back)
-  parity = Mod (whole, two)
-  even = Sub (whole, parity)
-  rounded = Where (tie, even, whole)
-  target = Max (rounded, size)
-  border = Sub (target, size)
-  first = Div (border, two)
-  last = Add (first, size)
-  pixel_axes = Constant <value_ints = [1, 2]> ()
-  view_axes = Constant <value_ints = [2, 3]> ()
-  inner = Slice (pixels, spare, stop, pixel_axes)
-  planes = Transpose <perm = [0, 3, 1, 2]> (inner)
-  values = Cast <to = 1> (planes)
-  resized = Resize <{how}> (values, , , target)
-  cropped = Slice (resized, first, last, view_axes)
-"""
-STRETCHED = """
-  target = Constant <value_ints = [{size}, {size}]> ()
-  planes = Transpose <perm = [0, 3, 1, 2]> (pixels)
-  values = Cast <to = 1> (planes)
-  cropped = Resize <{how}> (values, , , target)
-"""
-# exclude_outside: weights beyond the border are left out and the rest sum to one, as torch and Pillow do it.
-HOW = (
-    'mode = "linear", antialias = 1, exclude_outside = 1, coordinate_transformation_mode = "half_pixel", axes = [2, 3]'
-)
+from nfad.errors import NfadError
 
 
 def build(
@@ -131,6 +78,8 @@ def exported(
             )  # fmt: skip
     finally:
         logging.disable(disabled)
+    if program is None:
+        raise NfadError("torch's exporter gave no graph; it needs onnxscript, so run: pip install 'nfad[export]'")
     return _outputs_from_nodes(program.model_proto)
 
 
@@ -145,27 +94,6 @@ def _outputs_from_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     inner = [value for value in model.graph.value_info if value.name not in outputs]
     del model.graph.value_info[:]
     model.graph.value_info.extend(inner)
-    return model
-
-
-def pixels_to_views(
-    size: int, resize: int | None, dynamic_batch: bool, frame: Frame | None, bits: int
-) -> onnx.ModelProto:
-    """`to_view` as a graph: cut out, resize, crop, scale to [0, 1]."""
-    batch, (height, width) = "n" if dynamic_batch else 1, frame or ("h", "w")
-    steps = (STRETCHED if resize is None else CENTRE).format(size=size, resize=resize, how=HOW)
-    model = parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
-        pixels (uint{bits}[{batch}, {height}, {width}, 3] pixels) => (float[{batch}, 3, {size}, {size}] views) {{
-        {steps}
-          top = Constant <value_float = {2.0**bits - 1}> ()
-          shape = Constant <value_ints = [0, 3, {size}, {size}]> ()
-          fractions = Div (cropped, top)
-          views = Reshape (fractions, shape)
-        }}"""
-    )
-    for node in model.graph.node:
-        node.name = node.output[0]  # a quantiser leaves alone what it is told by name
     return model
 
 

@@ -43,15 +43,14 @@ def resized(images: ov.Output, sizes: ov.Output) -> ov.Node:
     return ops.reshape(choice, ops.concat([ops.constant([0, 0], ov.Type.i64), sizes], 0), special_zero=True)
 
 
-def _weights(before: ov.Output, after: ov.Output) -> ov.Node:
-    """Torch's antialiasing filter as a matrix (after, before): triangles as wide as the reduction, each row's sum one.
+def _weights(before: ov.Node, after: ov.Node) -> ov.Node:
+    """`resize_weights` of nfad/vision/pixels.py, step by step.
 
-    OpenVINO has such a filter, but prepares it for every new size of photo for seconds. Distances from the centre are
-    whole numbers in units of half a pixel over `after`, so that they are exact.
+    OpenVINO has such a filter, but prepares it for every new size of photo for seconds.
     """
     one, two = (ops.constant(number, ov.Type.i64) for number in (1, 2))
 
-    def centres(count: ov.Output, scale: ov.Output) -> ov.Node:
+    def centres(count: ov.Node, scale: ov.Node) -> ov.Node:
         places = ops.range(ops.constant(0, ov.Type.i64), count, one, "i64")
         return ops.multiply(ops.add(ops.multiply(places, two), one), scale)
 

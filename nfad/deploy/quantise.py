@@ -7,6 +7,7 @@ fitted as one, it has its own reference, nuisance subspace, map statistics and t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def quantised(networks: onnx.ModelProto, detector: Detector, normals: Sequence[P
     config = detector.config
     order = np.random.default_rng(config.seed).permutation(len(normals))[:CALIBRATION]
     views = [to_view(load_part(normals[index]), config.size, config.resize)[0][None].numpy() for index in order]
-    nncf.set_log_level("ERROR")
+    nncf.set_log_level(logging.ERROR)
     # Smooth quantisation of ONNX models stumbles over a ViT's products of two activations (NNCF 3.4).
     no_smoothing = nncf.AdvancedQuantizationParameters(
         smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(convolution=-1, matmul=-1)

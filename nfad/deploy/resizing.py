@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from nfad.vision.pixels import resize_weights
+
 
 class MatrixResizing(TorchFunctionMode):
     """Within this context `interpolate(antialias=True)` is two matrix products, whoever calls it."""
@@ -40,6 +42,4 @@ def resized(
 
 @lru_cache(maxsize=8)
 def _weights(before: int, after: int) -> Float[Tensor, "after before"]:
-    steps = torch.eye(before, dtype=torch.float64)[None, None]
-    rows = F.interpolate(steps, (after, before), mode="bilinear", antialias=True, align_corners=False)
-    return rows[0, 0].float().contiguous()
+    return torch.from_numpy(resize_weights(before, after)).float()

@@ -80,13 +80,13 @@ def intervention_moments(
                         ) from None
                 moved = teacher.tokens(intervene(transform, images, prior, generator))
                 count = clean[0].shape[1]
+                picked: Tensor | slice = slice(None)
                 if budget is not None:
                     owed += budget * len(indices)
                     picked = torch.randperm(len(indices) * count, generator=generator)[: int(owed)]
                     owed -= len(picked)
                 for block, (after, before) in enumerate(zip(moved, clean, strict=True)):
-                    response = (after - before).flatten(0, 1)
-                    response = (response if budget is None else response[picked]).double()
+                    response = (after - before).flatten(0, 1)[picked].double()
                     sums[block].addmm_(response.T, response)
                 done += len(indices)
                 if progress:
@@ -102,6 +102,7 @@ def estimate_operator(config: Config, normal: Sequence[Moments], moved: dict[str
         for index, moments in enumerate(normal)
     ]
     keep = None
+    share = config.local_share or 0.0  # that V_g leaves in
     if config.incidence == "rotated":
         # Mixed columns are of no one family any more; span V, and so detection, stays as it is.
         subspaces = [
@@ -109,10 +110,10 @@ def estimate_operator(config: Config, normal: Sequence[Moments], moved: dict[str
             for s, moments in zip(subspaces, normal, strict=True)
         ]
         widths = [s.basis.shape[1] for s in subspaces]
-        keep = tuple(torch.arange(width) < round((1 - config.local_share) * width) for width in widths)
+        keep = tuple(torch.arange(width) < round((1 - share) * width) for width in widths)
     elif config.incidence == "columns":
         scores = [incidence_from_moments(s.basis, moments) for s, moments in zip(subspaces, normal, strict=True)]
-        keep = tuple(global_columns(scores, config.local_share))
+        keep = tuple(global_columns(scores, share))
     return Operator(
         bases=tuple(s.basis.float() for s in subspaces), families=tuple(s.families for s in subspaces), keep=keep
     )
@@ -127,6 +128,6 @@ def _subspace(config: Config, normal: Moments, moved: dict[str, Tensor]) -> Nuis
     rank = min(sum(columns_for(config.rank, family, channels) for family in moved), channels)
     if config.basis == "scatter":
         return within_image_scatter_basis(normal, rank)
-    together = sum(moved.values())
+    together = torch.stack(list(moved.values())).sum(dim=0)
     build = generalized_eigen_basis if config.basis == "generalized" else ratio_selection_basis
     return build(together, normal, rank)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,7 @@ from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.prior import foreground_tokens
 
 Tokens = Sequence[Float[Tensor, "image token _"]]
+Blocks = tuple[Nearest, ...] | tuple[Linear, ...]  # a closed-form reference, one a block
 MAPS = ("control", "detection", "localization")
 
 
@@ -69,8 +70,8 @@ class Scorer:
     """The raw tokens' reference (a student, or a bank or linear model a block); filter-then-fit adds filtered ones."""
 
     operator: Operator
-    reference: Student | tuple[Nearest, ...] | tuple[Linear, ...]
-    filtered: tuple[Nearest, ...] | tuple[Linear, ...] | None = None
+    reference: Student | Blocks
+    filtered: Blocks | None = None
     tau: float = 1.0  # the gate's: what φ is for the median normal
     gate_by: str = "participation"
     common_mode: bool = False  # subtract each filtered map's own median
@@ -113,13 +114,15 @@ class Scorer:
         self, tokens: Tokens, predicted: Tokens | None, exclude: Tensor | None
     ) -> tuple[list[Coefficients], list[Tensor] | None]:
         """Every block's coefficients over the raw reference; with a filtered one also its map."""
-        bases, off = self.operator.bases, self.filtered or (None,) * len(tokens)
-        if predicted is None and isinstance(self.reference[0], Linear):
-            both = [compare_both(*each) for each in zip(self.reference, off, tokens, bases, strict=True)]
-            return [found for found, _ in both], None if self.filtered is None else [found for _, found in both]
+        bases, off = self.operator.bases, self.filtered
+        if not isinstance(self.reference, Student) and _are_linear(self.reference):
+            filtered = off if off is not None and _are_linear(off) else (None,) * len(tokens)
+            both = [compare_both(*each) for each in zip(self.reference, filtered, tokens, bases, strict=True)]
+            found = [by_filtered for _, by_filtered in both if by_filtered is not None]
+            return [by_raw for by_raw, _ in both], found if off is not None else None
         expected = self.expect(tokens, None, exclude) if predicted is None else predicted
         blocks = [coefficients(t, s, basis) for t, s, basis in zip(tokens, expected, bases, strict=True)]
-        if self.filtered is None:
+        if off is None:
             return blocks, None
         return blocks, [_filtered_discrepancy(*each, exclude) for each in zip(off, tokens, bases, strict=True)]
 
@@ -183,11 +186,15 @@ def residuals(
 
 
 def _filtered_discrepancy(
-    reference: Nearest, tokens: Tensor, basis: Tensor, exclude: Tensor | None
+    reference: Linear | Nearest, tokens: Tensor, basis: Tensor, exclude: Tensor | None
 ) -> Float[Tensor, "image token"]:
     """1 − cos of the tokens off V and what a reference fitted off V expects of them."""
     filtered = tokens - (tokens @ basis) @ basis.T
-    return discrepancy(filtered, reference(filtered, exclude))
+    return discrepancy(filtered, _expect(reference, filtered, exclude))
+
+
+def _are_linear(blocks: Blocks) -> TypeGuard[tuple[Linear, ...]]:
+    return isinstance(blocks[0], Linear)
 
 
 def _expect(reference: Linear | Nearest, tokens: Tensor, exclude: Tensor | None) -> Tensor:

@@ -35,7 +35,7 @@ class Student(nn.Module):
         # On tokens a 1×1 convolution is a linear layer.
         self.heads = nn.ModuleList(nn.Linear(model.embed_dim, width) for width in channels)
         for key in ("mean", "std"):
-            self.register_buffer(key, torch.tensor(model.pretrained_cfg[key])[:, None, None])
+            self.register_buffer(key, torch.tensor(vars(model)["pretrained_cfg"][key])[:, None, None])
 
     @classmethod
     def build(cls, config: Config, channels: Sequence[int], grid: int | None = None, initial: bool = True) -> Student:

@@ -21,7 +21,11 @@ __all__ = ["ImageLike", "find_images", "load_image", "load_part", "pixels_of", "
 
 
 def to_view(pixels: np.ndarray, size: int, resize: int | None) -> tuple[Float[Tensor, "3 size size"], Geometry]:
-    """The model's square view of an image and where it lies in the original; `framing` says which part that is."""
+    """The model's square view of an image and where it lies in the original.
+
+    The one definition of how a photo becomes a view: `framing` says which part is seen, `resize_weights` how it is
+    resized. What exported graphs do instead (nfad/deploy/views.py, openvino_graph.py) is tested to equal it.
+    """
     frame = framing(*pixels.shape[:2], size, resize)
     (rows, columns), (top, left) = frame.spare, frame.start
     pixels = pixels[rows : pixels.shape[0] - rows, columns : pixels.shape[1] - columns]

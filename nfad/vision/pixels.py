@@ -157,3 +157,14 @@ def _rounded(numerator: int, denominator: int) -> int:
     """numerator / denominator to the nearest whole number, halves to the even one, as `round` does."""
     whole, rest = divmod(2 * numerator + denominator, 2 * denominator)
     return whole - (rest == 0 and whole % 2)
+
+
+def resize_weights(before: int, after: int) -> np.ndarray:
+    """Antialiased bilinear resizing of one axis as a matrix (after, before), as torch and Pillow do it.
+
+    Triangles about half-pixel centres, as wide as the reduction; each row sums to one. Distances are whole numbers in
+    units of half a pixel over `after`, so that they are exact.
+    """
+    centres, pixels = (2 * np.arange(after) + 1) * before, (2 * np.arange(before) + 1) * after
+    weights = np.maximum(1 - np.abs(centres[:, None] - pixels[None]) / (2 * max(before, after)), 0.0)
+    return weights / weights.sum(axis=1, keepdims=True)

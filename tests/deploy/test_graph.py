@@ -9,9 +9,8 @@ from torch.nn import functional as F
 
 from nfad import Detector
 from nfad.deploy.graph import ViewGraph, outputs_of
-from nfad.deploy.onnx_graph import halve_weights, pixels_to_views
+from nfad.deploy.onnx_graph import halve_weights
 from nfad.deploy.resizing import MatrixResizing, resized
-from nfad.vision.images import to_view
 
 VARIANTS = [
     {"reference": "linear", "order": "filter-then-fit"},
@@ -69,26 +68,6 @@ def test_the_older_exporter_takes_the_modules_too(tmp_path):
 
 def test_every_output_is_there_in_order(shipped):
     assert tuple(value.name for value in shipped.graph.graph.output) == outputs_of(shipped.detector)
-
-
-sides = st.integers(16, 400)
-
-
-@given(sides, sides, st.sampled_from([None, 32, 37, 50]), st.sampled_from([8, 16]), st.integers(0, 2**31))
-def test_views_are_those_of_to_view(height, width, resize, bits, seed):
-    """Any shape, long strips, and 16 bits: the graph finds the same rows and columns, and the same values."""
-    dtype = np.uint8 if bits == 8 else np.uint16
-    pixels = np.random.default_rng(seed).integers(0, 2**bits, (height, width, 3), dtype=dtype)
-    found = session(pixels_to_views(32, resize, False, None, bits)).run(None, {"pixels": pixels[None]})[0]
-    np.testing.assert_allclose(found[0], to_view(pixels, 32, resize)[0].numpy(), atol=1e-4)
-
-
-def test_halves_round_to_the_even_side_in_the_graph_too():
-    """1026 × 256/1024 is 256.5, and 1030 × 256/1024 is 257.5: one goes down, one up."""
-    for height in (1026, 1030):
-        pixels = np.random.default_rng(height).integers(0, 256, (height, 1024, 3), dtype=np.uint8)
-        found = session(pixels_to_views(32, 256, False, None, 8)).run(None, {"pixels": pixels[None]})[0]
-        np.testing.assert_allclose(found[0], to_view(pixels, 32, 256)[0].numpy(), atol=1e-4)
 
 
 @given(st.integers(8, 60), st.integers(4, 60), st.integers(4, 60), st.integers(0, 2**31))

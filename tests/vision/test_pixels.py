@@ -4,10 +4,14 @@ import zlib
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
+from torch.nn import functional as F
 
 from nfad.errors import NfadError
-from nfad.vision.pixels import FORMATS, find_images, load_image, load_part
+from nfad.vision.pixels import FORMATS, find_images, load_image, load_part, resize_weights
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (7, 9, 3), dtype=np.uint8)
@@ -224,3 +228,10 @@ def test_a_folder_named_like_an_image_is_no_image(tmp_path):
     (tmp_path / "part.png").mkdir()
     saved(tmp_path / "part.png", RGB)
     assert list(find_images(tmp_path)) == [tmp_path / "part.png" / "image.png"]
+
+
+@given(st.integers(4, 80), st.integers(1, 80))
+def test_resizing_by_weights_is_torchs_antialiased_interpolation(before, after):
+    steps = torch.eye(before, dtype=torch.float64)[None, None]
+    wanted = F.interpolate(steps, (after, before), mode="bilinear", antialias=True, align_corners=False)[0, 0]
+    np.testing.assert_allclose(resize_weights(before, after), wanted.numpy(), atol=1e-12)
