@@ -23,7 +23,8 @@ from pathlib import Path
 import torch
 
 from nfad import Config, Detector
-from nfad.fitting.tokens import TokenStore
+from nfad.fitting.tokens import TokenCache
+from nfad.fitting.views import ViewCache
 from nfad.operator import discrepancy, read_out
 from nfad.vision.images import find_images
 from nfad.vision.teacher import load_teacher
@@ -84,7 +85,8 @@ def main() -> None:
         print(lines[-1], flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        store = TokenStore(teacher, images, config.size, config.resize, config.batch, Path(folder))
+        views = ViewCache.read(images, config.size, config.resize, Path(folder))
+        store = TokenCache(teacher, views, config.batch, Path(folder))
         for _ in store.fill():
             pass
         batches = torch.arange(len(images)).split(config.batch)

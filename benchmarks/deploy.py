@@ -187,7 +187,7 @@ def accuracy(bench: Bench) -> list[str]:
             good, bad = (f"{flagged[side].sum()} of {side.sum()}" for side in (~labels, labels))
             flips, size = "", f"{bench.models[title].stat().st_size / 2**20:.2f} MiB and the teacher"
             if name != "torch":
-                parity = judge.facts["parity"]
+                parity = judge.metadata["parity"]
                 flips = f"{parity['flips']} of {parity['verdicts']}"
                 size = f"{size_of(bench.folder(title, name)):.2f} MiB"
             lines.append(f"| {title} {name} | {flips} | {auroc:.3f} | {good} | {bad} | {size} |")

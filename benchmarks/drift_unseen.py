@@ -24,6 +24,7 @@ from drift import COLUMNS, line, rows
 
 from nfad import Config, Detector
 from nfad.drift import DriftMonitor, numbers_of
+from nfad.vision.images import load_part, to_view
 from nfad.vision.interventions import affine
 
 RESULTS = Path(__file__).parent / "results" / "drift_unseen.md"
@@ -97,18 +98,17 @@ def simulated(name: str, place: int, normals: int, before: int, runs: int) -> Co
     return found
 
 
-def exposed(by: float) -> Callable:
-    """Brighter or darker by a factor, as a lamp or a shutter would."""
-
-    def edit(view: torch.Tensor, index: int) -> torch.Tensor:
-        nowhere = torch.zeros((1, 1, *view.shape[1:]), dtype=torch.bool)
-        return affine(by, 0.0, view[None], nowhere, torch.Generator())[0]
-
-    return edit
+def exposed(path: Path, detector: Detector, by: float) -> torch.Tensor:
+    """A view brighter or darker by a factor, as a lamp or a shutter would make it."""
+    view, _ = to_view(load_part(path), detector.config.size, detector.config.resize)
+    nowhere = torch.zeros((1, 1, *view.shape[1:]), dtype=torch.bool)
+    return affine(by, 0.0, view[None], nowhere, torch.Generator())
 
 
 def judged(detector: Detector, paths: list[Path], by: float = 1.0) -> Numbers:
-    return [numbers_of(each) for each in detector.predict_stream(paths, edit=None if by == 1 else exposed(by))]
+    if by == 1:
+        return [numbers_of(each) for each in detector.predict_stream(paths)]
+    return [numbers_of(detector.predict_views(exposed(path, detector, by))[0]) for path in paths]
 
 
 def bottles(root: Path) -> tuple[Detector, dict[str, tuple[Numbers, Numbers]]]:

@@ -35,9 +35,9 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-from nfad.judge import Judge, load_judge
 from PIL import Image
 
+from nfad.model import Model, load_model
 from nfad.system.platform import keep_freed_memory
 from nfad.vision.pixels import find_images, photo_of
 
@@ -130,9 +130,9 @@ def quantiles(seconds: list[float]) -> str:
     return " / ".join(f"{1000 * ordered[round(share * (len(ordered) - 1))]:.0f} ms" for share in (0.5, 0.95))
 
 
-def rate(judge: Judge, paths: list[Path]) -> float:
+def rate(model: Model, paths: list[Path]) -> float:
     started = time.perf_counter()
-    assert sum(1 for _ in judge.predict_stream(paths)) == len(paths)
+    assert sum(1 for _ in model.predict_stream(paths, prefetch=True)) == len(paths)
     return len(paths) / (time.perf_counter() - started)
 
 
@@ -154,16 +154,16 @@ def measure(model: Path, photos: list[Path], images: int, rounds: int, threads: 
     """One model's column."""
     paths = list(itertools.islice(itertools.cycle(photos), images))
     forms = [form(path.read_bytes()) for path in dict.fromkeys(paths)]
-    judge = load_judge(model, threads=threads)
-    clients = min(3 * judge.batch, PLACES)
+    loaded = load_model(model, threads=threads)
+    clients = min(3 * loaded.config.batch, PLACES)
     with tempfile.TemporaryDirectory() as data, service(model, Path(data), threads) as port:
         hammer(port, forms, 2 * clients, clients)
-        list(judge.predict_stream(paths[: 2 * judge.batch]))
+        list(loaded.predict_stream(paths[: 2 * loaded.config.batch], prefetch=True))
         bare, beside, served = [], [], []
         for _ in range(rounds):
-            bare.append(rate(judge, paths))
+            bare.append(rate(loaded, paths))
             with busy():
-                beside.append(rate(judge, paths))
+                beside.append(rate(loaded, paths))
             seconds, answers = hammer(port, forms, images, clients)
             assert set(answers) == {200}, {status: len(times) for status, times in answers.items()}
             served.append(images / seconds)

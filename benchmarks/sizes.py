@@ -31,9 +31,9 @@ def resident() -> int:
 
 def measure(image: Path, model: Path, sides: list[int]) -> list[list[float]]:
     """A row a size: seconds of the first photo, median seconds of the next, megabytes."""
-    from nfad.judge import load_judge
+    from nfad.model import load_model
 
-    judge, rows = load_judge(model), []
+    loaded, rows = load_model(model), []
     with Image.open(image) as opened:
         photo = opened.convert("RGB")
     for side in sides:
@@ -41,7 +41,7 @@ def measure(image: Path, model: Path, sides: list[int]) -> list[list[float]]:
         seconds = []
         for _ in range(1 + NEXT):
             started = time.perf_counter()
-            judge.predict(pixels)
+            loaded.predict(pixels)
             seconds.append(time.perf_counter() - started)
         rows.append([seconds[0], statistics.median(seconds[1:]), resident()])
     return rows
