@@ -17,7 +17,7 @@ from nfad.watch.arrivals import Arrival, Arrivals, status_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread
 from nfad.watch.ledger import Ledger
 from nfad.watch.lines import Lines
-from nfad.watch.lock import only_one
+from nfad.watch.lock import locked
 from nfad.watch.record import Fingerprint, WatchRecord, as_path, record_of
 from nfad.watch.sorting import Sorter
 
@@ -79,7 +79,8 @@ class Watch:
         """Watch until `stop()` says so, or with `once` until all that was there at the start is judged."""
         with ExitStack() as stack:
             for place in (self._results, *(sorter.folder for sorter in self._sorters)):
-                stack.enter_context(only_one(place / LOCK, place))
+                message = f"another `nfad watch` writes to {place}; stop it or choose another folder"
+                stack.enter_context(locked(place / LOCK, message))
             ledger = self._ledger = stack.enter_context(closing(Ledger(self._results / LEDGER)))
             ledger.belong_to(self._folder)
             try:
