@@ -27,7 +27,8 @@ NOT_IN_ALL = {"excess_filtered"}  # came while the format was 1
 
 def record_from(row: Mapping[str, Any], ledger: str) -> WatchRecord:
     """A row of format 1 as a record. When it was judged was not kept; when the file arrived comes closest."""
-    given: dict[str, Any] = {RENAMED.get(name, name): value for name, value in finite(row).items()}
+    values: dict[str, Any] = finite(row)
+    given = {RENAMED.get(name, name): value for name, value in values.items()}
     error = given.pop("error")
     if error is not None:
         given["explanation"] = error
