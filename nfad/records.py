@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,8 @@ class InspectionRecord:
     id: str  # unique among the records it is kept with
     time: str  # when it was judged, ISO 8601 in UTC
     image: str  # as whoever delivered it called it: a path, or a file name
-    sha256: str  # of the image's file; "" where it could not be read
-    model: str  # name of the model, or of its file
+    sha256: str  # of the image's file; "" where not even its bytes could be read
+    model: str  # name of the model, or of its file; "" where an older format did not keep it
     model_sha256: str
     verdict: str  # normal, anomalous or unreadable
     explanation: str  # one sentence for people; why, if it cannot be read
@@ -191,6 +192,11 @@ NUMBERS = (
     "score", "threshold", "p_value", "unfiltered_score", "unfiltered_threshold", "excess_filtered",
     "nuisance_fraction", "participation", "gate",
 )  # fmt: skip
+
+
+def utc_now() -> str:
+    """The moment as every record writes it, e.g. 2026-03-02T09:41:07.123Z."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,5 +1,6 @@
 """The documents are under test: every command and option is in docs/cli.md, and README's Python runs."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -10,6 +11,8 @@ import typer
 from parts import part, tiny
 
 from nfad.cli.main import app
+from nfad.records import RECORD_FIELDS
+from nfad.watch.record import FIELDS as WATCH_FIELDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +36,20 @@ def test_the_readme_names_the_two_commands_and_real_files():
     assert "make demo" in text and "make test" in text
     for target in re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`((?:docs|benchmarks)/[\w./-]+)`", text):
         assert (ROOT / target).exists(), target
+
+
+def test_the_page_of_the_inspection_record_names_its_fields_in_order():
+    text = (ROOT / "docs" / "record.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```json\n(.*?)```", text, re.S)
+    assert tuple(json.loads(example)) == RECORD_FIELDS
+    assert fields_named_in(text.split("\n## Fields")[1].split("\n## ")[0]) == RECORD_FIELDS
+    added = text.split("`nfad watch` adds")[1].split("`nfad serve` adds")[0]
+    assert RECORD_FIELDS + fields_named_in(added) == WATCH_FIELDS
+
+
+def fields_named_in(section):
+    """The first column of a table."""
+    return tuple(re.findall(r"^\| `(\w+)`", section, re.M))
 
 
 def test_what_the_readme_installs_on_the_line_pc_serves_as_well():

@@ -1,7 +1,9 @@
 // Judge one image with an exported model, without Python: judge FOLDER IMAGE.ppm
 //
-// FOLDER holds model.xml, model.bin and model.json, as `nfad export --to openvino` writes them. All that the detector
-// does to pixels is inside the graph, so that what is left here is to read a file and compare two numbers.
+// FOLDER holds model.xml, model.bin and model.json, as `nfad export --to openvino` writes them. All that the model does
+// to pixels is inside the graph, so that what is left here is to read a file and compare two numbers. The graph's
+// outputs are in docs/deploy.md; `detection_map` and `gate` are among them only if the map has a gate
+// (localization="global"), and nothing here needs them.
 // Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence.
 
 #include <cstdint>
@@ -45,19 +47,19 @@ ov::Tensor read_ppm(const fs::path& path) {
     return pixels;
 }
 
-// The one number we need of model.json. Use a JSON library if you need more.
-double read_threshold(const fs::path& path) {
-    const std::string name = "\"threshold\"";
+// A number of model.json, by its name. Use a JSON library if you need more than two of them.
+double read_number(const fs::path& path, const std::string& name) {
+    const std::string quoted = '"' + name + '"';
     std::ifstream file(path);
     std::stringstream text;
     text << file.rdbuf();
     text.imbue(std::locale::classic());  // a decimal point, wherever the program runs
-    const auto place = text.str().find(name);
-    double threshold = 0;
+    const auto place = text.str().find(quoted);
+    double number = 0;
     char colon = 0;
-    if (place == std::string::npos || !text.seekg(place + name.size()) || !(text >> colon >> threshold) || colon != ':')
-        throw std::runtime_error(path.string() + " cannot be read, or names no threshold");
-    return threshold;
+    if (place == std::string::npos || !text.seekg(place + quoted.size()) || !(text >> colon >> number) || colon != ':')
+        throw std::runtime_error(path.string() + " cannot be read, or names no " + name);
+    return number;
 }
 
 int main(int count, char** arguments) try {
@@ -66,7 +68,10 @@ int main(int count, char** arguments) try {
     const fs::path graph = folder / "model.xml";
     // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
     if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
-    const double threshold = read_threshold(folder / "model.json");
+    const fs::path metadata = folder / "model.json";
+    if (read_number(metadata, "format") != 2)  // its outputs have other names
+        throw std::runtime_error(metadata.string() + " has another format than 2; export the model again");
+    const double threshold = read_number(metadata, "threshold");
 
     ov::Core core;
     // The default on newer CPUs is bf16, whose three digits move scores across a threshold.
@@ -76,9 +81,9 @@ int main(int count, char** arguments) try {
     request.infer();
 
     const float score = request.get_tensor("score").data<float>()[0];
-    const float control = request.get_tensor("unfiltered_score").data<float>()[0];
+    const float unfiltered = request.get_tensor("unfiltered_score").data<float>()[0];
     std::cout << (score > threshold ? "anomalous" : "normal") << "  score " << score << "  threshold " << threshold
-              << "  without the filter " << control << '\n';
+              << "  unfiltered score " << unfiltered << '\n';
     return 0;
 } catch (const std::exception& error) {
     std::cerr << "judge: " << error.what() << '\n';

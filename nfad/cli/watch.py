@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,8 @@ from rich.markup import escape
 from nfad.cli.options import Json, Model, Rate, Weights, at_rate
 from nfad.cli.terminal import err, note, out
 from nfad.errors import NfadError
+from nfad.records import ANOMALOUS, NORMAL
+from nfad.watch.record import WatchRecord, as_line
 
 
 def watch(
@@ -35,7 +37,7 @@ def watch(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Judge what is there and stop.")] = False,
     poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
-    settle: Annotated[float, typer.Option(help="Seconds a file must have stood still.")] = 0.3,
+    settle: Annotated[float, typer.Option(help="Seconds a file must have been unchanged.")] = 0.3,
     patience: Annotated[float, typer.Option(help="Seconds until a file that cannot be read is recorded so.")] = 10.0,
     false_alarm_rate: Rate = None,
     weights: Weights = None,
@@ -60,19 +62,19 @@ def watch(
     senders, sorters = open_sinks(sink or [], folder)  # first: what makes no sense is told before a model is loaded
     loaded = at_rate(load_model(model, weights), false_alarm_rate)
 
-    def show(row: Any, line: str) -> None:
+    def show(record: WatchRecord) -> None:
         if as_json:
-            print(line, flush=True)
+            print(as_line(record), flush=True)
             return
-        colour = {"normal": "green", "anomalous": "red"}.get(row.verdict, "yellow")
-        scores = f"{row.score:7.2f} / {row.threshold:.2f}" if row.error is None else ""
+        colour = {NORMAL: "green", ANOMALOUS: "red"}.get(record.verdict, "yellow")
+        scores = f"{record.score:7.2f} / {record.threshold:.2f}" if record.is_readable else ""
         out.print(
-            f"[{colour}]{row.verdict:>10}[/]  {scores}  ", escape(row.path.replace("\n", "\\n")),
-            f" [dim]{escape(row.error or row.explanation)}[/]", sep="", soft_wrap=True, highlight=False,
+            f"[{colour}]{record.verdict:>10}[/]  {scores}  ", escape(record.image.replace("\n", "\\n")),
+            f" [dim]{escape(record.explanation)}[/]", sep="", soft_wrap=True, highlight=False,
         )  # fmt: skip
 
     watching = Watch(
-        loaded, loaded.sha256, folder, place, senders=senders, sorters=sorters, pace=pace, on_part=show, warn=note
+        loaded, model.stem, folder, place, senders=senders, sorters=sorters, pace=pace, on_record=show, warn=note
     )
     if not as_json:
         err.print(f"Watching {escape(str(folder))}; results go to {escape(str(place / LINES))}.", soft_wrap=True)

@@ -1,1 +1,1 @@
-"""A folder that a camera writes into, judged part by part: nothing lost, nothing twice, whatever is unplugged when."""
+"""A camera's folder, judged image by image: nothing lost, nothing twice, whatever is unplugged when."""

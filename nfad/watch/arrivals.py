@@ -6,47 +6,54 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from nfad.records import utc_now
 from nfad.vision.pixels import SUFFIXES
-from nfad.watch.record import Seen, as_path, as_text
+from nfad.watch.record import Fingerprint, as_path, as_text
 
 HIDDEN = ".~"  # first letters
 TEMPORARY = frozenset({".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload"})
-CHECKED = 2000  # known files looked at again in one poll: to stat 100 000 takes longer than to list them ten times
+CHECKED_PER_POLL = 2000  # known files; to stat 100 000 takes longer than to list them ten times
 
 
-class Stamp(NamedTuple):
-    """What changes when a file does. The inode only counts while we run: some file systems number anew at a mount."""
+class FileStatus(NamedTuple):
+    """What changes when a file does. The inode only counts while we run: some file systems renumber at a mount."""
 
     size: int
     mtime_ns: int
     inode: int
 
+    @classmethod
+    def of(cls, found: os.stat_result) -> FileStatus:
+        return cls(found.st_size, found.st_mtime_ns, found.st_ino)
+
 
 @dataclass(frozen=True)
 class Arrival:
-    """A file that is not known yet, and since when it stands still."""
+    """A file that is not in the ledger yet."""
 
-    path: str
-    stamp: Stamp
-    arrived: str
-    still_since: float
-    placed: bool  # its name or rights changed after its last byte, so that whoever wrote it was done
+    image: str  # path below the folder
+    status: FileStatus
+    arrived: str  # when it was first seen, ISO 8601 in UTC
+    unchanged_since: float  # by the clock
+    is_complete: bool  # its name or rights changed after its last byte, so whoever wrote it was done
 
 
 class Arrivals:
-    """Remembers what stands in the folder, and only that: what is gone is forgotten here, not in the ledger."""
+    """Remembers the files that are in the folder, and only those: what is gone is forgotten here, not in the ledger.
+
+    `settle` is how many seconds a file must have been unchanged, unless it was moved or copied into place.
+    """
 
     def __init__(
         self,
         folder: Path,
-        latest: Callable[[str], Seen | None],
+        latest: Callable[[str], Fingerprint | None],
         *,
         settle: float,
-        leave_out: Collection[Path] = (),
+        exclude: Collection[Path] = (),
         clock: Callable[[], float] = time.monotonic,
         warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
@@ -54,54 +61,56 @@ class Arrivals:
         self.waiting: dict[str, Arrival] = {}
         self._latest = latest
         self._settle = settle
-        self._leave_out = {str(place) for place in leave_out}
+        self._exclude = {str(place) for place in exclude}
         self._clock, self._warn = clock, warn
-        self._closed: set[str] = set()  # subfolders that may not be entered, each told of once
-        self._known: dict[str, Stamp] = {}  # by the name as the system gives it
+        self._forbidden: set[str] = set()  # subfolders that may not be entered, each told of once
+        self._known: dict[str, FileStatus] = {}  # by the name as the system gives it
         self._turn = 0
 
     def poll(self) -> list[Arrival]:
-        """Look once. Those that stand still, by date and then by name; the same again until `settled` is told.
+        """Look once: the files that are ready, by date and then by name; again and again until they are `done`.
 
-        A known file is looked at in its turn, `CHECKED` of them a poll: that is each time in a folder of that size,
+        Known files are checked in turns, `CHECKED_PER_POLL` of them a poll: that is each time in a folder of that size,
         and every fiftieth time among 100 000. A new name is seen at once.
         """
-        turns = max(1, len(self._known) // CHECKED)
+        turns = max(1, len(self._known) // CHECKED_PER_POLL)
         self._turn += 1
-        now, known, waiting = self._clock(), {}, {}
+        now = self._clock()
+        known: dict[str, FileStatus] = {}
+        waiting: dict[str, Arrival] = {}
         for name, entry in self._files():
             before = self._known.get(name)
             if before is not None and (hash(name) + self._turn) % turns:
                 known[name] = before
                 continue
-            path = as_text(name)
+            image = as_text(name)
             try:
                 if not entry.is_file():
                     continue
-                status = entry.stat()
+                found = entry.stat()
             except OSError:  # gone between the listing and the look
                 continue
-            stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
-            if before == stamp or (before is None and self._is_in_ledger(path, stamp)):
-                known[name] = stamp
+            status = FileStatus.of(found)
+            if before == status or (before is None and self._is_in_ledger(image, status)):
+                known[name] = status
                 continue
-            arrival = self.waiting.get(path)
-            if arrival is None or arrival.stamp != stamp:
-                arrived = arrival.arrived if arrival else datetime.now(UTC).isoformat(timespec="milliseconds")
-                arrival = Arrival(path, stamp, arrived, now, status.st_ctime_ns > status.st_mtime_ns)
-            waiting[path] = arrival
+            arrival = self.waiting.get(image)
+            if arrival is None or arrival.status != status:
+                arrived = arrival.arrived if arrival else utc_now()
+                arrival = Arrival(image, status, arrived, now, found.st_ctime_ns > found.st_mtime_ns)
+            waiting[image] = arrival
         self._known, self.waiting = known, waiting
-        still = [each for each in waiting.values() if each.placed or now - each.still_since >= self._settle]
-        return sorted(still, key=lambda each: (each.stamp.mtime_ns, each.path))
+        ready = [each for each in waiting.values() if each.is_complete or now - each.unchanged_since >= self._settle]
+        return sorted(ready, key=lambda each: (each.status.mtime_ns, each.image))
 
-    def settled(self, arrival: Arrival) -> None:
+    def done(self, arrival: Arrival) -> None:
         """It is in the ledger now."""
-        self.waiting.pop(arrival.path, None)
-        self._known[str(as_path(arrival.path))] = arrival.stamp
+        self.waiting.pop(arrival.image, None)
+        self._known[str(as_path(arrival.image))] = arrival.status
 
-    def _is_in_ledger(self, path: str, stamp: Stamp) -> bool:
-        seen = self._latest(path)
-        return seen is not None and (seen.size, seen.mtime_ns) == stamp[:2]
+    def _is_in_ledger(self, image: str, status: FileStatus) -> bool:
+        latest = self._latest(image)
+        return latest is not None and (latest.size, latest.mtime_ns) == (status.size, status.mtime_ns)
 
     def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """The image files at any depth. The folder itself must be there; a subfolder may vanish while it is read, or be
@@ -115,22 +124,22 @@ class Arrivals:
                         name = prefix + entry.name
                         if name in self._known or _is_image_name(entry.name):
                             yield name, entry
-                        elif self._is_ours_to_enter(entry):
+                        elif self._is_to_be_entered(entry):
                             places.append((entry.path, name + os.sep))
-                self._closed.discard(place)
+                self._forbidden.discard(place)
             except PermissionError as error:
                 if not prefix:
                     raise
-                if place not in self._closed:
+                if place not in self._forbidden:
                     self._warn(f"{as_text(place)} may not be entered ({error.strerror}); nothing in it is judged")
-                self._closed.add(place)
+                self._forbidden.add(place)
             except (FileNotFoundError, NotADirectoryError):
                 if not prefix:
                     raise
 
-    def _is_ours_to_enter(self, entry: os.DirEntry[str]) -> bool:
+    def _is_to_be_entered(self, entry: os.DirEntry[str]) -> bool:
         hidden = entry.name[0] in HIDDEN or entry.name == "__MACOSX"
-        return not hidden and entry.is_dir(follow_symlinks=False) and entry.path not in self._leave_out
+        return not hidden and entry.is_dir(follow_symlinks=False) and entry.path not in self._exclude
 
 
 def _is_image_name(name: str) -> bool:
@@ -139,10 +148,9 @@ def _is_image_name(name: str) -> bool:
     return suffix.lower() in SUFFIXES and not temporary
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """How the file stands now; None if it is gone."""
+def status_of(path: Path) -> FileStatus | None:
+    """The file's status now; None if it is gone."""
     try:
-        status = path.stat()
+        return FileStatus.of(path.stat())
     except OSError:
         return None
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)

@@ -7,19 +7,20 @@ import json
 import os
 from itertools import count
 from pathlib import Path
-from typing import Any
 
+from nfad.watch import format_1
 from nfad.watch.ledger import Ledger
-from nfad.watch.record import as_line
+from nfad.watch.record import WatchRecord, as_line
 
 TAIL = 1 << 20  # what is read back of a file on start: a crash hurts its end only
 
 
 class Lines:
-    """An exact copy of the ledger's rows, each line synced. It may be deleted: the next start writes it again.
+    """A copy of the ledger's records, each line synced. It may be deleted: the next start writes it again.
 
     The ledger is ahead by what a crash or a full disk kept from being appended, never behind. On start the file is cut
     behind the last line that says what the ledger says. One without any such line is another ledger's and kept aside.
+    Lines of an earlier format stay as they were written.
     """
 
     def __init__(self, file: Path, ledger: Ledger) -> None:
@@ -34,39 +35,45 @@ class Lines:
 
     def catch_up(self) -> None:
         """Append what the ledger has and the file has not. After an OSError it can simply be called again."""
-        while rows := self._ledger.after(self._last):
-            text = "".join(as_line(row, self._ledger.name) + "\n" for row in rows).encode()
+        while records := self._ledger.after(self._last):
+            text = "".join(as_line(record) + "\n" for record in records).encode()
             self._file.seek(self._end)
             self._file.truncate()  # the torn line of a full disk
             if self._file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file.fileno())
-            self._last, self._end = rows[-1].id, self._end + len(text)
+            self._last, self._end = records[-1].position, self._end + len(text)
 
     def close(self) -> None:
         self._file.close()
 
 
 def _sound_end(file: Path, ledger: Ledger) -> tuple[int, int]:
-    """The id of the last line that says what the ledger says, and where that line ends."""
+    """The position of the last line that says what the ledger says, and where in the file that line ends."""
     with file.open("rb") as opened:
         start = max(0, opened.seek(0, os.SEEK_END) - TAIL)
         opened.seek(start)
         tail = opened.read()
     while (length := tail.rfind(b"\n") + 1) > 0:
         line = tail[tail.rfind(b"\n", 0, length - 1) + 1 : length]
-        id = _id_of(line)
-        rows = ledger.after(id - 1, 1) if id else []
-        if rows and (as_line(rows[0], ledger.name) + "\n").encode() == line:
-            return id, start + length
+        if record := _record_behind(line, ledger):
+            return record.position, start + length
         tail = tail[: length - len(line)]
     return 0, 0
 
 
-def _id_of(line: bytes) -> int:
+def _record_behind(line: bytes, ledger: Ledger) -> WatchRecord | None:
+    """The record that a line is a true copy of, in this format or in the earlier one."""
     try:
-        value: Any = json.loads(line)
+        value = json.loads(line)
     except ValueError:  # torn, or the zeros some file systems leave after a power cut
-        return 0
-    id = value.get("id") if isinstance(value, dict) else None
-    return id if isinstance(id, int) and 0 < id < 1 << 62 else 0
+        return None
+    if not isinstance(value, dict):
+        return None
+    name, _, position = str(value.get("key", value.get("id"))).rpartition("-")  # format 1 had this id as its key
+    if name != ledger.name or not (position.isascii() and position.isdigit() and len(position) < 19):
+        return None
+    for record in ledger.after(int(position) - 1, 1):
+        if (as_line(record) + "\n").encode() == line or format_1.is_line_of(value, record, ledger.name):
+            return record
+    return None

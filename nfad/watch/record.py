@@ -1,90 +1,77 @@
-"""What is kept of one judged part: the same record in the ledger, on a line, and to every receiver."""
+"""The inspection record of `nfad watch`: the same in the ledger, on a line and for every receiver (docs/record.md)."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from nfad.records import Prediction
+from nfad.model import Model
+from nfad.records import UNREADABLE, InspectionRecord, Prediction, utc_now
 from nfad.system.files import strict_json
 
-UNREADABLE = "unreadable"  # beside the verdicts of a Prediction
-
 
 @dataclass(frozen=True)
-class Seen:
-    """A file as it stood when it was judged."""
+class Fingerprint:
+    """A file as it was when it was judged: enough to tell whether it has changed since."""
 
-    path: str  # relative to the watched folder, with forward slashes
+    image: str  # path below the watched folder, with forward slashes
     size: int
     mtime_ns: int
-    sha256: str
+    sha256: str  # "" where it could not be read
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """One part. `id` counts from 1 in the order of judging; an unreadable file has an error and no score."""
+@dataclass(frozen=True, kw_only=True)
+class WatchRecord(InspectionRecord):
+    """An inspection record and what only a watched folder knows. The ledger gives it its id, `LEDGER-POSITION`."""
 
-    path: str
-    size: int
-    mtime_ns: int
-    sha256: str
-    arrived: str  # when it was first seen, ISO 8601 in UTC
-    verdict: str
-    model: str  # SHA-256 of what judged it
-    milliseconds: float
-    score: float | None = None
-    threshold: float | None = None
-    p_value: float | None = None
-    unfiltered_verdict: str | None = None
-    unfiltered_score: float | None = None
-    unfiltered_threshold: float | None = None
-    excess_filtered: float | None = None
-    nuisance_fraction: float | None = None
-    nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
-    gate: float | None = None
-    participation: float | None = None
-    explanation: str = ""
-    error: str | None = None
-    id: int = 0
+    arrived: str  # when the file was first seen, as `time`
+    size: int  # of the file, in bytes
+    mtime_ns: int  # the file's date, in nanoseconds since 1970
+
+    @property
+    def position(self) -> int:
+        """Its place in the ledger, from 1; 0 before it has one."""
+        return int(self.id.rpartition("-")[2] or 0)
 
 
-COLUMNS = tuple(each.name for each in fields(Judgement))
+FIELDS = tuple(each.name for each in fields(WatchRecord))
 
 
-def judged(seen: Seen, prediction: Prediction, arrived: str, model: str, milliseconds: float) -> Judgement:
-    """The record of a prediction, without its maps."""
-    return Judgement(
-        **vars(seen), **prediction.facts(), arrived=arrived, model=model, milliseconds=round(milliseconds, 1),
-        explanation=prediction.explain(),
-    )  # fmt: skip
+def record_of(
+    found: Prediction | str, file: Fingerprint, arrived: str, model: Model, model_name: str, milliseconds: float
+) -> WatchRecord:
+    """The record of a prediction, or of the reason why there is none; its id is still empty."""
+    if isinstance(found, Prediction):
+        record = InspectionRecord.of(
+            found, id="", time=utc_now(), image=file.image, sha256=file.sha256, model=model_name,
+            model_sha256=model.sha256, false_alarm_rate=model.false_alarm_rate, milliseconds=milliseconds,
+        )  # fmt: skip
+    else:
+        record = InspectionRecord(
+            id="", time=utc_now(), image=file.image, sha256=file.sha256, model=model_name, model_sha256=model.sha256,
+            verdict=UNREADABLE, explanation=found, milliseconds=round(milliseconds, 1),
+        )  # fmt: skip
+    return WatchRecord(**vars(record), arrived=arrived, size=file.size, mtime_ns=file.mtime_ns)
 
 
-def unreadable(seen: Seen, reason: str, arrived: str, model: str, milliseconds: float) -> Judgement:
-    """The record of a file that never became an image."""
-    taken = round(milliseconds, 1)
-    return Judgement(**vars(seen), arrived=arrived, verdict=UNREADABLE, model=model, milliseconds=taken, error=reason)
+def as_line(record: WatchRecord) -> str:
+    """One JSON object, without a line break."""
+    return strict_json(record.as_dict())
 
 
-def as_values(judgement: Judgement) -> tuple:
-    """The columns of a ledger's row; SQLite keeps what is not a number as NULL."""
-    return tuple(json.dumps(value) if isinstance(value, Mapping) else value for value in vars(judgement).values())
+def as_values(record: WatchRecord) -> tuple[object, ...]:
+    """What the ledger's columns hold, in the order of FIELDS; the one mapping as JSON."""
+    return tuple(json.dumps(value) if isinstance(value, Mapping) else value for value in record.as_dict().values())
 
 
-def from_values(values: tuple) -> Judgement:
-    given = dict(zip(COLUMNS, values, strict=True))
-    return Judgement(**given | {"nuisance_by_family": json.loads(given["nuisance_by_family"])})
-
-
-def as_line(judgement: Judgement, ledger: str) -> str:
-    """One JSON object. `key` is the same at every delivery of the same part, so that a receiver can drop a repeat."""
-    given = vars(judgement)
-    first = {"id": judgement.id, "key": f"{ledger}-{judgement.id}", "image": judgement.path}
-    return strict_json(first | {name: given[name] for name in COLUMNS if name not in ("id", "path")})
+def from_values(values: Iterable[object]) -> WatchRecord:
+    """The record that `as_values` took apart."""
+    given: dict = dict(zip(FIELDS, values, strict=True))
+    return WatchRecord(**given | {"nuisance_by_family": json.loads(given["nuisance_by_family"])})
 
 
 def as_text(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Receivers across a network: a webhook and an MQTT broker. Both get the same JSON, and a key to drop repeats by."""
+"""Receivers across a network: a webhook and an MQTT broker. Both get the same JSON; its id tells a repeat."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import queue
 import ssl
 import urllib.error
 import urllib.request
-from typing import Any
+from email.message import Message
+from typing import IO, TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from nfad import __version__
 from nfad.errors import NfadError
-from nfad.watch.delivering import Refused
+from nfad.watch.delivery import Refused
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+    from paho.mqtt.reasoncodes import ReasonCode
 
 TIMEOUT = 10.0  # seconds until a receiver that says nothing counts as down
 # The answers that blame the message: to repeat it would hold up all that follow. 401, 404 and the like blame the
@@ -23,7 +28,10 @@ BLAMES_THE_MESSAGE = frozenset({400, 413, 415, 422})
 
 
 class Webhook:
-    """POSTs each part as JSON. 2xx is received; a user and password in the address become basic authentication."""
+    """POSTs each record as JSON, with its id as `Idempotency-Key`; any answer of 2xx means that it was received.
+
+    A user and password in the address become basic authentication.
+    """
 
     def __init__(self, address: str, timeout: float = TIMEOUT) -> None:
         parts = _split(address, "http", "https")
@@ -36,8 +44,8 @@ class Webhook:
             self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         self._opener = urllib.request.build_opener(_NoRedirect)
 
-    def send(self, text: str, key: str) -> None:
-        headers = self._headers | {"Idempotency-Key": key}
+    def send(self, text: str, id: str) -> None:
+        headers = self._headers | {"Idempotency-Key": id}
         request = urllib.request.Request(self._address, text.encode(), headers, method="POST")
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
@@ -57,14 +65,16 @@ class Webhook:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would arrive as a GET, without the part."""
+    """A redirected POST would arrive as a GET, without the record."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> None:
         return None
 
 
 class Mqtt:
-    """Publishes each part to a topic with QoS 1: it is delivered when the broker has acknowledged it."""
+    """Publishes each record to a topic with QoS 1: it is delivered when the broker has acknowledged it."""
 
     def __init__(self, address: str, timeout: float = TIMEOUT) -> None:
         if importlib.util.find_spec("paho") is None:
@@ -75,13 +85,14 @@ class Mqtt:
         if not self.topic or "+" in self.topic or "#" in self.topic:
             raise NfadError(f"{self.name} names no topic to publish to; write e.g. mqtt://broker:1883/line/3")
         self._timeout = timeout
-        self._client: Any = None
+        self._client: Client | None = None
 
-    def send(self, text: str, key: str) -> None:
-        if self._client is None or not self._client.is_connected():
+    def send(self, text: str, id: str) -> None:
+        client = self._client
+        if client is None or not client.is_connected():
             self.close()
-            self._connect()
-        sent = self._client.publish(self.topic, text, qos=1)
+            client = self._connect()
+        sent = client.publish(self.topic, text, qos=1)
         sent.wait_for_publish(self._timeout)
         if not sent.is_published():
             self.close()  # with what it still queues, which is in the ledger as well and would go out twice
@@ -93,20 +104,21 @@ class Mqtt:
             self._client.loop_stop()
             self._client = None
 
-    def _connect(self) -> None:
+    def _connect(self) -> Client:
         """Connect and wait for the broker's word, so that a refused password is told as what it is."""
-        from paho.mqtt import client as paho
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
 
         parts, secure = self._parts, self._parts.scheme == "mqtts"
-        self._client = client = paho.Client(paho.CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
+        self._client = client = Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
         client.connect_timeout = self._timeout
         if parts.username is not None:
             client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
         if secure:
             client.tls_set_context(ssl.create_default_context())
-        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[ReasonCode] = queue.SimpleQueue()
         client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.put(reason)
-        client.connect(parts.hostname, parts.port or (8883 if secure else 1883), keepalive=30)
+        client.connect(parts.hostname or "", parts.port or (8883 if secure else 1883), keepalive=30)
         client.loop_start()
         try:
             reason = answers.get(timeout=self._timeout)
@@ -114,17 +126,17 @@ class Mqtt:
             raise NfadError(f"the broker said nothing within {self._timeout:g} s") from None
         if reason.is_failure:
             raise NfadError(f"the broker refused the connection: {reason}")
+        return client
 
 
 def _split(address: str, *schemes: str) -> SplitResult:
     try:
         parts = urlsplit(address)
-        sound = parts.scheme in schemes and parts.hostname and (parts.port is None or parts.port > 0)
+        if parts.scheme in schemes and parts.hostname and (parts.port is None or parts.port > 0):
+            return parts
     except ValueError:
-        sound = False
-    if not sound:
-        raise NfadError(f"{address} is no address; write {' or '.join(f'{scheme}://host/…' for scheme in schemes)}")
-    return parts
+        pass
+    raise NfadError(f"{address} is no address; write {' or '.join(f'{scheme}://host/…' for scheme in schemes)}")
 
 
 def _public(parts: SplitResult) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nfad.errors import NfadError
-from nfad.watch.delivering import Sender
+from nfad.watch.delivery import Sender
 from nfad.watch.senders import Mqtt, Webhook
 from nfad.watch.sorting import WAYS, Sorter
 

@@ -1,8 +1,7 @@
-"""Parts into folders by verdict, the bad ones with a picture that shows where."""
+"""Images into folders by verdict, the bad ones with a picture that shows where."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -14,16 +13,16 @@ import numpy as np
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, Prediction
 from nfad.report.pictures import full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing
+from nfad.system.files import ready_folder, replacing, sha256_of, sync_folder
 from nfad.vision.pixels import photo_of
-from nfad.watch.delivering import Refused
-from nfad.watch.record import UNREADABLE, Judgement, as_path
+from nfad.watch.delivery import Refused
+from nfad.watch.record import WatchRecord, as_path
 
 WAYS = ("copy", "link", "move")
 
 
 class Sorter:
-    """Puts each part into good/ or bad/ as NAME-ID.SUFFIX: the id makes names unique and leads to the ledger's row.
+    """Puts each image into good/ or bad/ as NAME-POSITION.SUFFIX: unique, and it leads to the ledger's record.
 
     To do it twice does it once, so a crash between the files and the ledger costs nothing. Nothing is ever
     overwritten, and what cannot be read stays where it is: it may yet be finished.
@@ -39,59 +38,52 @@ class Sorter:
         if way == "link" and self.folder.stat().st_dev != self._watched.stat().st_dev:
             raise NfadError(f"{folder} is on another disk than {watched}, where no link can lead; use copy:{folder}")
 
-    def file(self, row: Judgement, prediction_of: Callable[[Judgement], Prediction | None]) -> None:
-        """Put one part into its place; `prediction_of` gives its maps where they can be had."""
-        if row.verdict == UNREADABLE:
+    def file(self, record: WatchRecord, prediction_of: Callable[[WatchRecord], Prediction | None]) -> None:
+        """Put one image into its place; `prediction_of` gives its maps where they can be had."""
+        if not record.is_readable:
             return
-        source = self._watched / as_path(row.path)
-        target = self._free(row)
+        source = self._watched / as_path(record.image)
+        target = self._free(record)
         if target is not None:
-            if not _is(source, row):
+            if not _is_image_of(record, source):
                 raise Refused("it was gone, or another part had its name, before it could be filed")
             target.parent.mkdir(parents=True, exist_ok=True)
             picture = target.with_suffix(".overlay.png")
-            prediction = prediction_of(row) if row.verdict == ANOMALOUS else None
+            prediction = prediction_of(record) if record.verdict == ANOMALOUS else None
             try:
-                if prediction is not None:  # first, because the part in its place says that all is done
+                if prediction is not None:  # first, because the image in its place says that all is done
                     save_png(_picture(source, prediction), picture)
                 self._place(source, target)
-                if not _is(target, row):
+                if not _is_image_of(record, target):
                     raise Refused("another part took its name while it was filed")
             except Refused:
                 target.unlink(missing_ok=True)
                 picture.unlink(missing_ok=True)
                 raise
-            _sync(target.parent)
-        if self.way == "move" and _is(source, row):
+        if self.way == "move" and _is_image_of(record, source):
             source.unlink()
 
     def _place(self, source: Path, target: Path) -> None:
+        """Under its new name, and on the disk: the original may be removed next."""
         if self.way == "link":
             os.link(source, target)
+            sync_folder(target.parent)
             return
         with source.open("rb") as original, replacing(target) as copy:
             shutil.copyfileobj(original, copy, 1 << 20)
-            copy.flush()
-            os.fsync(copy.fileno())
 
-    def _free(self, row: Judgement) -> Path | None:
-        """A name that is not taken; None if this very part has its place already."""
-        name = as_path(row.path)
-        folder = self.folder / ("bad" if row.verdict == ANOMALOUS else "good") / name.parent
+    def _free(self, record: WatchRecord) -> Path | None:
+        """A name that is not taken; None if this very image has its place already."""
+        name = as_path(record.image)
+        folder = self.folder / ("bad" if record.verdict == ANOMALOUS else "good") / name.parent
         for number in count(1):
             again = "" if number == 1 else f"-{number}"
-            target = folder / f"{name.stem}-{row.id:06}{again}{name.suffix}"
+            target = folder / f"{name.stem}-{record.position:06}{again}{name.suffix}"
             if not target.exists():
                 return target
-            if _is(target, row):
+            if _is_image_of(record, target):
                 return None
         raise AssertionError
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _picture(path: Path, prediction: Prediction) -> np.ndarray:
@@ -99,19 +91,9 @@ def _picture(path: Path, prediction: Prediction) -> np.ndarray:
     return triptych(photo_of(path), prediction, full_at(prediction.threshold))
 
 
-def _is(path: Path, row: Judgement) -> bool:
-    """Cameras use names again: whether this is the part that was judged."""
+def _is_image_of(record: WatchRecord, path: Path) -> bool:
+    """Cameras use names again: whether the file is still the one that was judged."""
     try:
-        return digest(path) == row.sha256
+        return sha256_of(path) == record.sha256
     except FileNotFoundError:
         return False
-
-
-def _sync(folder: Path) -> None:
-    """Make a new name last through a power cut; Windows does so by itself and opens no folders."""
-    if os.name == "posix":
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)

@@ -6,27 +6,23 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from nfad.errors import NfadError
-from nfad.records import Prediction
-from nfad.system.files import ready_folder
-from nfad.watch.arrivals import Arrival, Arrivals, stamp_of
-from nfad.watch.delivering import Courier, Delivery, Sender
-from nfad.watch.ledger import Ledger, only_one
+from nfad.model import Model
+from nfad.records import ANOMALOUS, Prediction
+from nfad.system.files import ready_folder, sha256_of
+from nfad.watch.arrivals import Arrival, Arrivals, status_of
+from nfad.watch.delivery import Delivery, Sender, SenderThread
+from nfad.watch.ledger import Ledger
 from nfad.watch.lines import Lines
-from nfad.watch.record import UNREADABLE, Judgement, Seen, as_line, as_path, judged, unreadable
-from nfad.watch.sorting import Sorter, digest
+from nfad.watch.lock import locked
+from nfad.watch.record import Fingerprint, WatchRecord, as_path, record_of
+from nfad.watch.sorting import Sorter
 
 LEDGER, LINES, LOCK = "ledger.sqlite", "results.jsonl", ".watch.lock"
-FAREWELL = 10.0  # seconds that receivers get at the end
-
-
-class Model(Protocol):
-    """Anything that judges an image file, a `Detector` for one."""
-
-    def predict(self, images: Path) -> Prediction: ...
+DRAIN_SECONDS = 10.0  # for receivers to take what is left at the end
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,8 @@ class Pace:
     """How long things may take, in seconds."""
 
     poll: float = 0.5  # between two looks
-    settle: float = 0.3  # a file that stood still for so long is taken for complete, if it can be read
-    patience: float = 10.0  # one that stood still for so long and cannot be read is recorded as such
+    settle: float = 0.3  # a file unchanged for so long is taken for complete, if it can be read
+    patience: float = 10.0  # one unchanged for so long that cannot be read is recorded as unreadable
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -45,7 +41,7 @@ class Pace:
 
 @dataclass
 class Tally:
-    """What came of a watch."""
+    """What came of a watch, by verdict."""
 
     judged: int = 0
     anomalous: int = 0
@@ -53,26 +49,26 @@ class Tally:
 
 
 class Watch:
-    """One folder, one ledger. `on_part(row, line)` is told of each part once it is committed, `warn` of trouble."""
+    """One folder, one ledger. `name` is the model's in the records; `on_record` gets each once it is committed."""
 
     def __init__(
         self,
         model: Model,
-        model_hash: str,
+        name: str,
         folder: Path,
         results: Path,
         *,
         senders: Sequence[Sender] = (),
         sorters: Sequence[Sorter] = (),
         pace: Pace | None = None,
-        on_part: Callable[[Judgement, str], None] = lambda row, line: None,
+        on_record: Callable[[WatchRecord], None] = lambda record: None,
         warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         if not folder.is_dir():
             raise NfadError(f"{folder} is not a folder; name the one the camera writes into")
-        self._model, self._hash, self._pace = model, model_hash, pace or Pace()
+        self._model, self._name, self._pace = model, name, pace or Pace()
         self._folder, self._results = folder.resolve(), ready_folder(results).resolve()
-        self._senders, self._sorters, self._on_part, self._warn = senders, sorters, on_part, warn
+        self._senders, self._sorters, self._on_record, self._warn = senders, sorters, on_record, warn
         if self._results == self._folder:
             raise NfadError(f"the results of {folder} cannot go into it; choose another folder for them")
         if self._results in (sorter.folder for sorter in sorters):
@@ -83,7 +79,8 @@ class Watch:
         """Watch until `stop()` says so, or with `once` until all that was there at the start is judged."""
         with ExitStack() as stack:
             for place in (self._results, *(sorter.folder for sorter in self._sorters)):
-                stack.enter_context(only_one(place / LOCK, place))
+                message = f"another `nfad watch` writes to {place}; stop it or choose another folder"
+                stack.enter_context(locked(place / LOCK, message))
             ledger = self._ledger = stack.enter_context(closing(Ledger(self._results / LEDGER)))
             ledger.belong_to(self._folder)
             try:
@@ -91,26 +88,26 @@ class Watch:
             except OSError as error:
                 raise NfadError(f"cannot write {self._results / LINES}: {error.strerror or error}") from error
             self._lines_fail = False
-            self._recent: tuple[int, Prediction | None] = (0, None)
-            self._filings = [
-                Delivery(sorter.name, lambda row, s=sorter: s.file(row, self._prediction_of), ledger, self._warn)
+            self._recent: tuple[str, Prediction | None] = ("", None)
+            self._sortings = [
+                Delivery(sorter.name, partial(sorter.file, prediction_of=self._prediction_of), ledger, self._warn)
                 for sorter in self._sorters
             ]
-            self._couriers = [Courier(sender, self._results / LEDGER, self._warn) for sender in self._senders]
-            for courier in self._couriers:
-                ledger.position(courier.sender.name)  # from here on, before the first part is judged
-                courier.start()
+            self._threads = [SenderThread(sender, self._results / LEDGER, self._warn) for sender in self._senders]
+            for thread in self._threads:
+                ledger.position(thread.sender.name)  # from here on, before the first image is judged
+                thread.start()
             try:
                 self._pass_on()
-                self._look_and_judge(stop, once)
+                self._poll(stop, once)
             finally:
-                self._say_farewell()
+                self._drain()
         return self.tally
 
-    def _look_and_judge(self, stop: Callable[[], bool], once: bool) -> None:
+    def _poll(self, stop: Callable[[], bool], once: bool) -> None:
         places = [self._results, *(sorter.folder for sorter in self._sorters)]
         settle = self._pace.settle
-        arrivals = Arrivals(self._folder, self._ledger.latest, settle=settle, leave_out=places, warn=self._warn)
+        arrivals = Arrivals(self._folder, self._ledger.latest, settle=settle, exclude=places, warn=self._warn)
         there: set[str] | None = None
         gone = False
         while not stop():
@@ -133,7 +130,7 @@ class Watch:
                 if stop():
                     return
                 if self._take(arrival):
-                    arrivals.settled(arrival)
+                    arrivals.done(arrival)
             if there is not None and not there & arrivals.waiting.keys():
                 return
             self._pass_on()
@@ -143,49 +140,44 @@ class Watch:
             _sleep(max(4 * took, soon if arrivals.waiting else self._pace.poll), stop)
 
     def _take(self, arrival: Arrival) -> bool:
-        """Judge one file and commit it; False while it is not yet what it will be, or no longer there."""
-        path = self._folder / as_path(arrival.path)
+        """Judge one file and commit its record; False while it is not yet what it will be, or no longer there."""
+        path = self._folder / as_path(arrival.image)
         started = time.perf_counter()
         try:
-            sha256 = digest(path)
+            sha256 = sha256_of(path)
         except OSError as error:
-            return self._give_up(arrival, "", f"{path} cannot be read: {error.strerror or error}", started)
-        seen = Seen(arrival.path, arrival.stamp.size, arrival.stamp.mtime_ns, sha256)
-        latest = self._ledger.latest(arrival.path)
+            return self._commit(arrival, "", f"{path} cannot be read: {error.strerror or error}", started)
+        latest = self._ledger.latest(arrival.image)
         if latest is not None and latest.sha256 == sha256:
             # No camera writes the same bytes twice: it was touched, or copied anew.
-            if stamp_of(path) == arrival.stamp:
-                self._ledger.touch(seen)
-                return True
-            return False
+            if status_of(path) != arrival.status:
+                return False
+            self._ledger.touch(_fingerprint(arrival, sha256))
+            return True
         started = time.perf_counter()
         try:
-            prediction = self._model.predict(path)
+            found = self._model.predict(path)
         except NfadError as error:
-            return self._give_up(arrival, sha256, str(error), started)
-        if stamp_of(path) != arrival.stamp:  # written to while it was read: not known what was judged
-            return False
-        milliseconds = 1000 * (time.perf_counter() - started)
-        self._commit(judged(seen, prediction, arrival.arrived, self._hash, milliseconds), prediction)
-        return True
+            return self._commit(arrival, sha256, str(error), started)
+        return self._commit(arrival, sha256, found, started)
 
-    def _give_up(self, arrival: Arrival, sha256: str, reason: str, started: float) -> bool:
-        path = self._folder / as_path(arrival.path)
-        if stamp_of(path) != arrival.stamp or time.monotonic() - arrival.still_since < self._pace.patience:
-            return False
-        seen = Seen(arrival.path, arrival.stamp.size, arrival.stamp.mtime_ns, sha256)
+    def _commit(self, arrival: Arrival, sha256: str, found: Prediction | str, started: float) -> bool:
+        """Record a prediction, or why there is none; False if it is too early to say."""
         milliseconds = 1000 * (time.perf_counter() - started)
-        self._commit(unreadable(seen, reason, arrival.arrived, self._hash, milliseconds), None)
-        return True
-
-    def _commit(self, row: Judgement, prediction: Prediction | None) -> None:
-        row = self._ledger.append(row)
-        self._recent = row.id, prediction
-        self.tally.judged += row.verdict != UNREADABLE
-        self.tally.anomalous += prediction is not None and prediction.is_anomalous
-        self.tally.unreadable += row.verdict == UNREADABLE
-        self._on_part(row, as_line(row, self._ledger.name))
+        if status_of(self._folder / as_path(arrival.image)) != arrival.status:
+            return False  # written to while it was read: not known what was judged
+        if isinstance(found, str) and time.monotonic() - arrival.unchanged_since < self._pace.patience:
+            return False
+        file = _fingerprint(arrival, sha256)
+        record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
+        record = self._ledger.append(record)
+        self._recent = record.id, None if isinstance(found, str) else found
+        self.tally.judged += record.is_readable
+        self.tally.anomalous += record.verdict == ANOMALOUS
+        self.tally.unreadable += not record.is_readable
+        self._on_record(record)
         self._pass_on()
+        return True
 
     def _pass_on(self) -> None:
         """Let all who read along the ledger have what is new; none of them can stop the inspection."""
@@ -196,27 +188,34 @@ class Watch:
             if not self._lines_fail:
                 self._warn(f"{self._results / LINES} cannot be written ({error.strerror or error}); tried again")
             self._lines_fail = True
-        for filing in self._filings:
-            filing.catch_up()
-        for courier in self._couriers:
-            courier.hurry()
+        for sorting in self._sortings:
+            sorting.catch_up()
+        for thread in self._threads:
+            thread.notify()
 
-    def _prediction_of(self, row: Judgement) -> Prediction | None:
-        """The maps behind a row: at hand, or made again after a restart; None if another model had judged it."""
+    def _prediction_of(self, record: WatchRecord) -> Prediction | None:
+        """The maps behind a record: at hand, or made again after a restart; None if another model had judged it."""
         id, prediction = self._recent
-        if id == row.id and prediction is not None:
+        if id == record.id and prediction is not None:
             return prediction
-        return self._model.predict(self._folder / as_path(row.path)) if row.model == self._hash else None
+        if record.model_sha256 != self._model.sha256:
+            return None
+        return self._model.predict(self._folder / as_path(record.image))
 
-    def _say_farewell(self) -> None:
-        deadline = time.monotonic() + FAREWELL
-        for courier in self._couriers:
-            courier.finish_by(deadline)
-        for courier in self._couriers:
-            courier.join(max(0.0, deadline - time.monotonic()))
-        for name in [courier.sender.name for courier in self._couriers] + [each.name for each in self._filings]:
+    def _drain(self) -> None:
+        """Give the receivers a moment to take what is left, and say who did not."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        for thread in self._threads:
+            thread.finish_by(deadline)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for name in [thread.sender.name for thread in self._threads] + [each.name for each in self._sortings]:
             if left := self._ledger.last() - self._ledger.position(name):
                 self._warn(f"{name} has yet to get {left} parts; the next start sends them")
+
+
+def _fingerprint(arrival: Arrival, sha256: str) -> Fingerprint:
+    return Fingerprint(arrival.image, arrival.status.size, arrival.status.mtime_ns, sha256)
 
 
 def _sleep(seconds: float, stop: Callable[[], bool]) -> None:

@@ -8,10 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from parts import part, parts, tiny
 from PIL import Image
-from watch.running import QUICK
+from watch.running import QUICK, made_record
 
 from nfad import Detector
-from nfad.watch.record import Judgement
 from nfad.watch.watch import Watch
 
 
@@ -29,16 +28,16 @@ def folder(tmp_path):
 
 @pytest.fixture
 def watch(detector, folder, tmp_path):
-    """Runs a watch once and gives what it said: rows, warnings and the tally."""
+    """Runs a watch once and gives what it said: records, warnings and the tally."""
 
     def run(model=None, stop=lambda: False, once=True, **options):
-        rows, warnings = [], []
+        records, warnings = [], []
         watching = Watch(
-            model or detector, "f" * 64, folder, tmp_path / "results", pace=options.pop("pace", QUICK),
-            on_part=lambda row, line: rows.append(row), warn=warnings.append, **options,
+            model or detector, "part", folder, tmp_path / "results", pace=options.pop("pace", QUICK),
+            on_record=records.append, warn=warnings.append, **options,
         )  # fmt: skip
         watching.run(stop, once=once)
-        return rows, warnings, watching.tally
+        return records, warnings, watching.tally
 
     return run
 
@@ -61,24 +60,16 @@ def png():
     return encoded
 
 
-@pytest.fixture
-def row():
-    def made(path="a.png", **changes):
-        given = {
-            "size": 3, "mtime_ns": 5, "sha256": "0" * 64, "arrived": "2024-05-01T00:00:00.000+00:00",
-            "verdict": "normal", "model": "f" * 64, "milliseconds": 1.5, "score": 1.25, "threshold": 2.0,
-            "nuisance_by_family": {"photometric": 0.25},
-        }  # fmt: skip
-        return Judgement(path, **given | changes)
-
-    return made
+@pytest.fixture(scope="session")
+def record():
+    return made_record
 
 
 class Receiver:
     """A web server that answers with `status` and keeps what it has accepted."""
 
     def __init__(self):
-        self.status, self.accepted, self.keys, self.headers, self.location = 200, [], [], [], None
+        self.status, self.accepted, self.ids, self.headers, self.location = 200, [], [], [], None
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -86,7 +77,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if receiver.status == 200:
                     receiver.accepted.append(json.loads(body))
-                    receiver.keys.append(self.headers["Idempotency-Key"])
+                    receiver.ids.append(self.headers["Idempotency-Key"])
                     receiver.headers.append(dict(self.headers))
                 self.send_response(receiver.status)
                 if receiver.location:

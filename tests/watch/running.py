@@ -1,15 +1,26 @@
-"""A watch that runs while a test does something to its folder."""
+"""A watch that runs while a test does something to its folder, and records to do it with."""
 
 import threading
 import time
 
+from nfad.watch.record import WatchRecord
 from nfad.watch.watch import Pace, Watch
 
 QUICK = Pace(poll=0.02, settle=0.05, patience=0.3)
 
 
-def names(rows):
-    return [row.path for row in rows]
+def made_record(image="a.png", **changes):
+    given = {
+        "id": "", "time": "2024-05-01T00:00:00.500Z", "image": image, "sha256": "0" * 64, "model": "part",
+        "model_sha256": "f" * 64, "verdict": "normal", "explanation": "Normal.", "milliseconds": 1.5,
+        "score": 1.25, "threshold": 2.0, "nuisance_by_family": {"photometric": 0.25},
+        "arrived": "2024-05-01T00:00:00.000Z", "size": 3, "mtime_ns": 5,
+    }  # fmt: skip
+    return WatchRecord(**given | changes)
+
+
+def names(records):
+    return [record.image for record in records]
 
 
 def until(happens, seconds=20):
@@ -19,13 +30,23 @@ def until(happens, seconds=20):
     return bool(happens())
 
 
+class Wrapped:
+    """A model of which a test changes one thing."""
+
+    def __init__(self, model):
+        self._model = model
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+
 class Running:
     """A watch in a thread, until it is told to stop."""
 
     def __init__(self, model, folder, results, **options):
-        self.rows, self.warnings, self.error, self._stop = [], [], None, False
+        self.records, self.warnings, self.error, self._stop = [], [], None, False
         self.watch = Watch(
-            model, "f" * 64, folder, results, pace=QUICK, on_part=lambda row, line: self.rows.append(row),
+            model, "part", folder, results, pace=QUICK, on_record=self.records.append,
             warn=self.warnings.append, **options,
         )  # fmt: skip
         self.thread = threading.Thread(target=self.run)

@@ -6,8 +6,8 @@ from itertools import chain
 import pytest
 
 from nfad.watch import arrivals as module
-from nfad.watch.arrivals import Arrivals, stamp_of
-from nfad.watch.record import Seen
+from nfad.watch.arrivals import Arrivals, status_of
+from nfad.watch.record import Fingerprint
 
 
 class Clock:
@@ -28,7 +28,7 @@ def arrivals(folder, clock):
 
 
 def names(found):
-    return [each.path for each in found]
+    return [each.image for each in found]
 
 
 def write(path, text="x", second=0):
@@ -38,16 +38,16 @@ def write(path, text="x", second=0):
     os.utime(path, (4e9 + second, 4e9 + second))
 
 
-def test_a_file_is_ready_when_it_stood_still_and_is_offered_until_settled(arrivals, folder, clock):
+def test_a_file_is_ready_when_it_was_unchanged_and_is_offered_until_it_is_done(arrivals, folder, clock):
     write(folder / "a.png")
     assert arrivals.poll() == []
     clock.now += 0.9
     assert arrivals.poll() == []
     clock.now += 0.1
     [found] = arrivals.poll()
-    assert found.path == "a.png" and found.still_since == 100.0
+    assert found.image == "a.png" and found.unchanged_since == 100.0
     assert names(arrivals.poll()) == ["a.png"]
-    arrivals.settled(found)
+    arrivals.done(found)
     assert arrivals.poll() == [] and not arrivals.waiting
 
 
@@ -62,7 +62,7 @@ def test_a_file_that_still_grows_starts_its_wait_again_but_arrived_when_it_did(a
     assert arrivals.poll() == []
     clock.now += 0.2
     [found] = arrivals.poll()
-    assert found.arrived == first.arrived and found.stamp.size == 2
+    assert found.arrived == first.arrived and found.status.size == 2
 
 
 def test_order_is_by_date_then_by_name(arrivals, folder, clock):
@@ -92,10 +92,10 @@ def test_temporary_and_hidden_names_and_other_files_are_not_for_us(arrivals, fol
     assert names(arrivals.poll()) == ["A.JPG"]
 
 
-def test_our_own_folders_are_left_out(folder, clock):
+def test_our_own_folders_are_excluded(folder, clock):
     write(folder / "results/bad/a.png")
     write(folder / "other/a.png")
-    arrivals = Arrivals(folder, lambda path: None, settle=0, leave_out=[folder / "results"], clock=clock)
+    arrivals = Arrivals(folder, lambda path: None, settle=0, exclude=[folder / "results"], clock=clock)
     assert names(arrivals.poll()) == ["other/a.png"]
 
 
@@ -137,8 +137,11 @@ def test_a_subfolder_that_may_not_be_entered_is_told_of_once_and_holds_up_nobody
 def test_the_ledger_is_asked_what_it_knows_also_after_a_share_was_away(folder, clock):
     write(folder / "a.png")
     write(folder / "b.png")
-    stamp = stamp_of(folder / "a.png")
-    known = {"a.png": Seen("a.png", stamp.size, stamp.mtime_ns, "s"), "b.png": Seen("b.png", 99, 1, "s")}
+    status = status_of(folder / "a.png")
+    known = {
+        "a.png": Fingerprint("a.png", status.size, status.mtime_ns, "s"),
+        "b.png": Fingerprint("b.png", 99, 1, "s"),
+    }
     arrivals = Arrivals(folder, known.get, settle=0, clock=clock)
     assert names(arrivals.poll()) == ["b.png"]
     folder.rename(folder.with_name("away"))
@@ -153,7 +156,7 @@ def test_a_name_written_again_is_new_even_with_the_same_size_and_date(arrivals, 
     write(folder / "a.png", "x")
     arrivals.poll()
     clock.now += 1
-    arrivals.settled(arrivals.poll()[0])
+    arrivals.done(arrivals.poll()[0])
     write(folder / "b.tmp", "y")  # a coarse clock: the same second
     (folder / "b.tmp").rename(folder / "a.png")
     arrivals.poll()
@@ -162,22 +165,22 @@ def test_a_name_written_again_is_new_even_with_the_same_size_and_date(arrivals, 
 
 
 def test_among_many_known_files_a_new_one_is_seen_at_once_and_a_changed_one_in_its_turn(folder, clock, monkeypatch):
-    monkeypatch.setattr(module, "CHECKED", 10)
+    monkeypatch.setattr(module, "CHECKED_PER_POLL", 10)
     arrivals = Arrivals(folder, lambda path: None, settle=0, clock=clock)
     for i in range(50):
         write(folder / f"{i}.png")
     for each in arrivals.poll():
-        arrivals.settled(each)
+        arrivals.done(each)
     write(folder / "new.png")
     assert names(arrivals.poll()) == ["new.png"]
-    arrivals.settled(arrivals.poll()[0])
+    arrivals.done(arrivals.poll()[0])
     for i in range(50):
         write(folder / f"{i}.png", "changed")
     turns = []
     for _ in range(5):
         turns.append(arrivals.poll())
         for each in turns[-1]:
-            arrivals.settled(each)
+            arrivals.done(each)
     assert sorted(names(chain(*turns))) == sorted(f"{i}.png" for i in range(50))
     assert max(map(len, turns)) < 30
 
@@ -188,10 +191,10 @@ def test_old_files_cost_a_poll_little(folder, monkeypatch):
         (folder / f"{i:05}.png").touch()
 
     def fastest(checked):
-        monkeypatch.setattr(module, "CHECKED", checked)
+        monkeypatch.setattr(module, "CHECKED_PER_POLL", checked)
         arrivals = Arrivals(folder, lambda path: None, settle=0)
         for each in arrivals.poll():
-            arrivals.settled(each)
+            arrivals.done(each)
         times = []
         for _ in range(5):
             started = time.process_time()

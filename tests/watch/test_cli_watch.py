@@ -47,7 +47,7 @@ def test_once_judges_what_is_there_into_a_folder_beside_it(model, folder, png, t
     assert "0 judged" in nfad_watch(model, folder, "--once").stdout
 
 
-def test_json_lines_are_those_of_the_results_and_the_model_is_named_by_its_hash(model, folder, png, tmp_path):
+def test_json_lines_are_those_of_the_results_and_the_model_is_named_with_its_hash(model, folder, png, tmp_path):
     (folder / "a.png").write_bytes(png(1))
     (folder / "b.png").write_bytes(b"not an image")
     done = nfad_watch(
@@ -56,8 +56,8 @@ def test_json_lines_are_those_of_the_results_and_the_model_is_named_by_its_hash(
     assert done.code == 1  # one could not be read
     assert done.stdout == (tmp_path / "r/results.jsonl").read_text()
     first, second = map(json.loads, done.stdout.splitlines())
-    assert first["model"] == hashlib.sha256(model.read_bytes()).hexdigest()
-    assert second["verdict"] == "unreadable" and "not an image" in second["error"]
+    assert first["model"] == "part" and first["model_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert second["verdict"] == "unreadable" and "not an image" in second["explanation"]
 
 
 def test_another_rate_is_another_threshold(model, folder, png, tmp_path, detector):
@@ -105,7 +105,7 @@ def test_a_signal_ends_a_process_with_0_and_the_next_start_goes_on(number, model
         os.kill(child, number)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     said = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert [(line["id"], line["image"]) for line in said] == [(1, "0.png"), (2, "1.png")]
+    assert [(line["id"][-2:], line["image"]) for line in said] == [("-1", "0.png"), ("-2", "1.png")]
     assert list(folder.iterdir()) == []
     moved = [path.name for path in (tmp_path / "s").rglob("*.png") if "overlay" not in path.name]
     assert sorted(moved) == ["0-000001.png", "1-000002.png"]

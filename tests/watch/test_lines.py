@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from watch.running import made_record
 
 from nfad.watch.ledger import Ledger
 from nfad.watch.lines import Lines
-from nfad.watch.record import Judgement, as_line
+from nfad.watch.record import as_line
 
 COUNT = 6
 
@@ -16,12 +17,12 @@ COUNT = 6
 def filled(folder, count=COUNT):
     ledger = Ledger(folder / "ledger.sqlite")
     for i in range(count):
-        ledger.append(Judgement(f"{i}.png", i, i, "s", "now", "normal", "m", 1.0))
+        ledger.append(made_record(f"{i}.png"))
     return ledger
 
 
 def expected(ledger):
-    return "".join(as_line(row, ledger.name) + "\n" for row in ledger.after(0)).encode()
+    return "".join(as_line(record) + "\n" for record in ledger.after(0)).encode()
 
 
 def caught_up(file, ledger):
@@ -99,4 +100,5 @@ def test_a_full_disk_is_waited_out(ledger, tmp_path, monkeypatch):
     lines.catch_up()
     lines.close()
     assert (tmp_path / "results.jsonl").read_bytes() == expected(ledger)
-    assert [json.loads(line)["id"] for line in expected(ledger).splitlines()] == list(range(1, COUNT + 1))
+    ids = [json.loads(line)["id"] for line in expected(ledger).splitlines()]
+    assert ids == [f"{ledger.name}-{i}" for i in range(1, COUNT + 1)]

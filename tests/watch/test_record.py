@@ -1,24 +1,16 @@
 import json
 import os
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.watch.record import (
-    COLUMNS,
-    Judgement,
-    Seen,
-    as_line,
-    as_path,
-    as_text,
-    as_values,
-    from_values,
-    judged,
-    unreadable,
-)
+from nfad.records import RECORD_FIELDS, InspectionRecord
+from nfad.watch.record import FIELDS, Fingerprint, as_line, as_path, as_text, as_values, from_values, record_of
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+FILE = Fingerprint("a.png", 1, 2, "s")
 
 
 @given(
@@ -26,10 +18,10 @@ numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
     numbers,
     st.dictionaries(st.sampled_from("abc"), st.floats(0, 1)),
 )
-def test_a_row_comes_back_as_it_was(path, score, families):
-    row = Judgement(path, 1, 2, "s", "now", "normal", "m", 1.0, score=score, nuisance_by_family=families, id=7)
-    assert from_values(as_values(row)) == row
-    assert len(as_values(row)) == len(COLUMNS)
+def test_a_record_comes_back_from_the_ledger_as_it_was(record, image, score, families):
+    one = record(image, score=score, nuisance_by_family=families, id="ledger-7")
+    assert from_values(as_values(one)) == one and one.position == 7
+    assert len(as_values(one)) == len(FIELDS)
 
 
 @given(
@@ -44,22 +36,30 @@ def test_any_bytes_can_be_a_name_and_become_text(name):
         assert text == path
 
 
-def test_a_line_is_one_line_of_strict_json_with_a_key(row):
-    text = as_line(row("a\nb.png", p_value=float("nan"), id=3), "abc")
+def test_a_line_is_strict_json_of_the_inspection_records_fields_in_order_and_then_our_own(record):
+    text = as_line(record("a\nb.png", id="abc-3"))
     assert "\n" not in text
     given = json.loads(text, parse_constant=pytest.fail)
-    assert given["key"] == "abc-3" and given["image"] == "a\nb.png" and given["p_value"] is None
-    assert set(given) == set(COLUMNS) - {"path"} | {"key", "image"}
+    assert tuple(given) == FIELDS == (*RECORD_FIELDS, "arrived", "size", "mtime_ns")
+    assert given["id"] == "abc-3" and given["image"] == "a\nb.png" and given["p_value"] is None
 
 
-def test_a_prediction_keeps_its_numbers_and_an_unreadable_file_has_none(detector, folder, png):
+def test_a_prediction_is_recorded_as_everywhere_else(detector, folder, png):
     (folder / "a.png").write_bytes(png(1, defect=True))
     prediction = detector.predict(folder / "a.png")
-    seen = Seen("a.png", 1, 2, "s")
-    row = judged(seen, prediction, "now", "m", 12.34)
-    for name in ("score", "threshold", "unfiltered_score", "unfiltered_threshold", "p_value", "nuisance_fraction"):
-        assert getattr(row, name) == getattr(prediction, name)
-    assert row.verdict == ("anomalous" if prediction.is_anomalous else "normal") and row.milliseconds == 12.3
-    assert set(row.nuisance_by_family) == {"photometric", "background", "sensor"}
-    bad = unreadable(seen, "torn", "now", "m", 1)
-    assert (bad.verdict, bad.error, bad.score) == ("unreadable", "torn", None)
+    record = record_of(prediction, FILE, "now", detector, "part", 12.34)
+    wanted = InspectionRecord.of(
+        prediction, id="", time=record.time, image="a.png", sha256="s", model="part", model_sha256=detector.sha256,
+        false_alarm_rate=detector.false_alarm_rate, milliseconds=12.34,
+    )  # fmt: skip
+    assert record.as_dict() == wanted.as_dict() | {"arrived": "now", "size": 1, "mtime_ns": 2}
+    assert record.is_readable and record.position == 0 and record.time.endswith("Z")
+    assert datetime.fromisoformat(record.time).utcoffset().total_seconds() == 0
+
+
+def test_an_unreadable_file_has_a_reason_and_no_numbers(detector):
+    record = record_of("torn", FILE, "now", detector, "part", 1.26)
+    assert (record.verdict, record.explanation, record.milliseconds) == ("unreadable", "torn", 1.3)
+    assert not record.is_readable and record.unfiltered_verdict is None and record.nuisance_by_family == {}
+    names = ("score", "threshold", "false_alarm_rate", "p_value", "excess_filtered", "participation", "gate")
+    assert {getattr(record, name) for name in names} == {None}

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from nfad.errors import NfadError
-from nfad.watch.delivering import Refused
+from nfad.watch.delivery import Refused
 from nfad.watch.senders import Mqtt, Webhook
 
 
@@ -19,9 +19,9 @@ def webhook(receiver):
     made.close()
 
 
-def test_a_part_arrives_as_json_with_its_key_and_password(webhook, receiver):
+def test_a_record_arrives_as_json_with_its_id_and_password(webhook, receiver):
     webhook.send('{"image": "ä.png"}', "abc-1")
-    assert receiver.accepted == [{"image": "ä.png"}] and receiver.keys == ["abc-1"]
+    assert receiver.accepted == [{"image": "ä.png"}] and receiver.ids == ["abc-1"]
     [headers] = receiver.headers
     assert headers["Content-Type"] == "application/json"
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")) == b"line:3 secret"

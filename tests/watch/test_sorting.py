@@ -6,22 +6,23 @@ import pytest
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.watch.delivering import Refused
+from nfad.system.files import sha256_of
+from nfad.watch.delivery import Refused
 from nfad.watch.sinks import open_sinks
-from nfad.watch.sorting import Sorter, digest
+from nfad.watch.sorting import Sorter
 
 
 @pytest.fixture
-def filed(detector, folder, tmp_path, png, row):
-    """Write a part and sort it; gives the row, so that it can be sorted again."""
+def filed(detector, folder, tmp_path, png, record):
+    """Write a part and sort it; gives the record, so that it can be sorted again."""
 
-    def file(way="copy", name="sub/a.png", verdict="anomalous", id=7, prediction_of=None, content=None):
+    def file(way="copy", name="sub/a.png", verdict="anomalous", position=7, prediction_of=None, content=None):
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content or png(1, defect=True))
-        given = row(name, sha256=digest(path), verdict=verdict, id=id)
+        given = record(name, sha256=sha256_of(path), verdict=verdict, id=f"ledger-{position}")
         sorter = Sorter(tmp_path / "sorted", way, folder)
-        sorter.file(given, prediction_of or (lambda row: detector.predict(path)))
+        sorter.file(given, prediction_of or (lambda record: detector.predict(path)))
         return sorter, given
 
     return file
@@ -40,12 +41,12 @@ def test_a_bad_part_is_copied_with_a_picture_of_where(filed, folder, tmp_path):
 
 
 def test_a_good_part_has_no_picture_and_needs_no_maps(filed, tmp_path):
-    filed(verdict="normal", prediction_of=lambda row: pytest.fail("judged again"))
+    filed(verdict="normal", prediction_of=lambda record: pytest.fail("judged again"))
     assert tree(tmp_path / "sorted") == {"good/sub/a-000007.png"}
 
 
 def test_a_part_of_another_model_is_filed_without_picture(filed, tmp_path):
-    filed(prediction_of=lambda row: None)
+    filed(prediction_of=lambda record: None)
     assert tree(tmp_path / "sorted") == {"bad/sub/a-000007.png"}
 
 
@@ -56,15 +57,15 @@ def test_what_cannot_be_read_stays_where_it_is(filed, folder, tmp_path):
 
 @pytest.mark.parametrize("way", ["copy", "link", "move"])
 def test_twice_is_once(filed, way, folder, tmp_path):
-    sorter, row = filed(way)
+    sorter, record = filed(way)
     before = tree(tmp_path / "sorted")
-    sorter.file(row, lambda row: pytest.fail("judged again"))
+    sorter.file(record, lambda record: pytest.fail("judged again"))
     assert tree(tmp_path / "sorted") == before and (folder / "sub/a.png").exists() == (way != "move")
 
 
 def test_a_move_that_a_crash_cut_in_two_is_finished(filed, folder, tmp_path):
-    _, row = filed("copy")
-    Sorter(tmp_path / "sorted", "move", folder).file(row, lambda row: pytest.fail("judged again"))
+    _, record = filed("copy")
+    Sorter(tmp_path / "sorted", "move", folder).file(record, lambda record: pytest.fail("judged again"))
     assert not (folder / "sub/a.png").exists() and len(tree(tmp_path / "sorted")) == 2
 
 
@@ -85,23 +86,23 @@ def test_nothing_is_overwritten(filed, tmp_path):
 
 @pytest.mark.parametrize("way", ["copy", "link", "move"])
 def test_a_part_whose_name_has_another_by_now_is_refused_and_the_other_left_alone(filed, way, folder, tmp_path):
-    sorter, row = filed("copy", verdict="normal")
+    sorter, record = filed("copy", verdict="normal")
     (folder / "sub/a.png").write_bytes(b"the next part")
     sorter = Sorter(tmp_path / "sorted", way, folder)
     with pytest.raises(Refused, match="another part"):
-        sorter.file(replace(row, id=8), lambda row: None)
-    sorter.file(row, lambda row: None)  # the one before is in its place: nothing to do, and nothing to move
+        sorter.file(replace(record, id="ledger-8"), lambda record: None)
+    sorter.file(record, lambda record: None)  # the one before is in its place: nothing to do, and nothing to move
     assert (folder / "sub/a.png").read_bytes() == b"the next part"
     (folder / "sub/a.png").unlink()
     with pytest.raises(Refused, match="gone"):
-        sorter.file(replace(row, id=8), lambda row: None)
+        sorter.file(replace(record, id="ledger-8"), lambda record: None)
     assert tree(tmp_path / "sorted") == {"good/sub/a-000007.png"}
 
 
 def test_a_part_that_is_overwritten_while_it_is_copied_leaves_no_trace(filed, folder, tmp_path, detector):
     path = folder / "sub/a.png"
 
-    def overwritten(row):
+    def overwritten(record):
         prediction = detector.predict(path)
         path.write_bytes(path.read_bytes() + b"more")
         return prediction

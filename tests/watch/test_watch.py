@@ -2,7 +2,7 @@ import os
 import time
 
 import pytest
-from watch.running import QUICK, Running, names, until
+from watch.running import QUICK, Running, Wrapped, names, until
 
 from nfad.errors import NfadError
 from nfad.watch.sorting import Sorter
@@ -13,13 +13,21 @@ def test_what_is_there_is_judged_once_in_order_as_predict_would(watch, lines, de
     for i in (2, 0, 1):
         (folder / f"{i}.png").write_bytes(png(i, defect=i == 1))
         os.utime(folder / f"{i}.png", (1000 - i, 1000 - i))
-    rows, warnings, tally = watch()
-    assert names(rows) == ["2.png", "1.png", "0.png"] and not warnings and tally.judged == 3
-    for row in rows:
-        prediction = detector.predict(folder / row.path)
-        assert (row.score, row.threshold, row.gate) == (prediction.score, prediction.threshold, prediction.gate)
-        assert row.verdict == ("anomalous" if prediction.is_anomalous else "normal")
-    assert [line["image"] for line in lines()] == names(rows) and [line["id"] for line in lines()] == [1, 2, 3]
+    records, warnings, tally = watch()
+    assert names(records) == ["2.png", "1.png", "0.png"] and not warnings and tally.judged == 3
+    for record in records:
+        prediction = detector.predict(folder / record.image)
+        assert (record.score, record.threshold, record.gate) == (
+            prediction.score,
+            prediction.threshold,
+            prediction.gate,
+        )
+        assert record.verdict == ("anomalous" if prediction.is_anomalous else "normal")
+    assert [line["image"] for line in lines()] == names(records) and [line["id"][-2:] for line in lines()] == [
+        "-1",
+        "-2",
+        "-3",
+    ]
     assert watch()[0] == [] and len(lines()) == 3  # and not again
 
 
@@ -43,65 +51,69 @@ def test_a_half_written_file_is_waited_for_and_judged_whole(detector, folder, tm
             file.flush()
             time.sleep(0.1)  # longer than it takes to settle, shorter than patience
         file.close()
-        assert until(lambda: running.rows)
-    [row] = running.rows
-    assert row.verdict != "unreadable" and row.size == len(whole)
-    assert row.score == detector.predict(folder / "a.png").score
+        assert until(lambda: running.records)
+    [record] = running.records
+    assert record.verdict != "unreadable" and record.size == len(whole)
+    assert record.score == detector.predict(folder / "a.png").score
 
 
 def test_what_stays_unreadable_is_recorded_once_and_tried_again_when_it_changes(watch, folder, png):
     (folder / "a.png").write_bytes(png(1)[:-200])
     (folder / "b.png").write_bytes(png(2))
     started = time.monotonic()
-    rows, _, tally = watch()
-    assert names(rows) == ["b.png", "a.png"]  # it holds up nobody
+    records, _, tally = watch()
+    assert names(records) == ["b.png", "a.png"]  # it holds up nobody
     assert time.monotonic() - started >= QUICK.patience
-    assert rows[1].verdict == "unreadable" and "is the file complete?" in rows[1].error and tally.unreadable == 1
+    assert (
+        records[1].verdict == "unreadable"
+        and "is the file complete?" in records[1].explanation
+        and tally.unreadable == 1
+    )
     assert watch()[0] == []
     (folder / "a.png").write_bytes(png(1))
-    [row] = watch()[0]
-    assert row.path == "a.png" and row.error is None
+    [record] = watch()[0]
+    assert record.image == "a.png" and record.is_readable
 
 
 def test_a_file_that_changes_while_it_is_judged_is_judged_as_it_ends_up(watch, detector, folder, png):
     path = folder / "a.png"
     path.write_bytes(png(1))
 
-    class Interrupted:
+    class Interrupted(Wrapped):
         def predict(self, given):
             prediction = detector.predict(given)
             if path.read_bytes() == png(1):
                 path.write_bytes(png(2, defect=True))
             return prediction
 
-    [row] = watch(Interrupted())[0]
-    assert row.score == detector.predict(path).score and row.size == len(png(2, defect=True))
+    [record] = watch(Interrupted(detector))[0]
+    assert record.score == detector.predict(path).score and record.size == len(png(2, defect=True))
 
 
 def test_a_file_that_vanishes_while_it_is_judged_is_dropped(watch, detector, folder, png):
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(png(1))
 
-    class Thief:
+    class Thief(Wrapped):
         def predict(self, given):
             (folder / "a.png").unlink(missing_ok=True)
             return detector.predict(given)
 
-    rows, warnings, _ = watch(Thief())
-    assert names(rows) == ["b.png"] and not warnings
+    records, warnings, _ = watch(Thief(detector))
+    assert names(records) == ["b.png"] and not warnings
 
 
 def test_a_folder_that_goes_away_is_waited_for(detector, folder, tmp_path, png):
     (folder / "a.png").write_bytes(png(1))
     with Running(detector, folder, tmp_path / "results") as running:
-        assert until(lambda: len(running.rows) == 1)
+        assert until(lambda: len(running.records) == 1)
         folder.rename(tmp_path / "away")
         assert until(lambda: running.warnings)
         (tmp_path / "away/b.png").write_bytes(png(2))
         (tmp_path / "away").rename(folder)
-        assert until(lambda: len(running.rows) == 2)
+        assert until(lambda: len(running.records) == 2)
         time.sleep(0.2)
-    assert names(running.rows) == ["a.png", "b.png"]
+    assert names(running.records) == ["a.png", "b.png"]
     assert len(running.warnings) == 1 and "cannot be listed" in running.warnings[0]
 
 
@@ -110,13 +122,13 @@ def test_stop_finishes_the_part_in_hand_and_leaves_the_rest_for_the_next_start(w
         (folder / f"{i}.png").write_bytes(png(i))
     asked = []
 
-    class Slow:
+    class Slow(Wrapped):
         def predict(self, given):
             asked.append(given.name)
             return detector.predict(given)
 
-    rows, _, _ = watch(Slow(), stop=lambda: len(asked) >= 2)
-    assert len(rows) == 2 == len(lines())
+    records, _, _ = watch(Slow(detector), stop=lambda: len(asked) >= 2)
+    assert len(records) == 2 == len(lines())
     assert len(watch()[0]) == 2 and len(lines()) == 4
 
 

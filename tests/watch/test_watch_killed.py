@@ -26,7 +26,7 @@ def survive(detector, folder, tmp_path, png, receiver, kills, seed):
             try:
                 senders = [Webhook(f"http://{receiver.address}/")]
                 sorters = [Sorter(place, "copy", folder)]
-                Watch(detector, "f" * 64, folder, results, senders=senders, sorters=sorters, pace=QUICK).run()
+                Watch(detector, "part", folder, results, senders=senders, sorters=sorters, pace=QUICK).run()
             finally:
                 os._exit(1)
         return child
@@ -52,25 +52,25 @@ def survive(detector, folder, tmp_path, png, receiver, kills, seed):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     senders, sorters = [Webhook(f"http://{receiver.address}/")], [Sorter(place, "copy", folder)]
-    Watch(detector, "f" * 64, folder, results, senders=senders, sorters=sorters, pace=QUICK).run(once=True)
+    Watch(detector, "part", folder, results, senders=senders, sorters=sorters, pace=QUICK).run(once=True)
 
     with closing(Ledger(results / "ledger.sqlite")) as ledger:
-        rows = ledger.after(0, 10**6)
+        records = ledger.after(0, 10**6)
         assert not ledger.refusals(sorters[0].name) and not ledger.refusals(senders[0].name)
-    assert sorted(names(rows)) == sorted(written)  # none lost, none twice
-    assert [row.id for row in rows] == list(range(1, len(rows) + 1))
-    assert all(row.error is None and row.size == (folder / row.path).stat().st_size for row in rows)
+    assert sorted(names(records)) == sorted(written)  # none lost, none twice
+    assert [record.position for record in records] == list(range(1, len(records) + 1))
+    assert all(each.is_readable and each.size == (folder / each.image).stat().st_size for each in records)
     text = (results / "results.jsonl").read_text()
-    assert [json.loads(line)["id"] for line in text.splitlines()] == [row.id for row in rows]
+    assert [json.loads(line)["id"] for line in text.splitlines()] == [record.id for record in records]
     filed = sorted(path.name for path in place.rglob("*.png"))
-    wanted = [f"{row.path[:-4]}-{row.id:06}.png" for row in rows]
-    wanted += [f"{row.path[:-4]}-{row.id:06}.overlay.png" for row in rows if row.verdict == "anomalous"]
+    wanted = [f"{each.image[:-4]}-{each.position:06}.png" for each in records]
+    wanted += [f"{each.image[:-4]}-{each.position:06}.overlay.png" for each in records if each.verdict == "anomalous"]
     assert filed == sorted(wanted)
-    # At least once and in order: a key may come again, but only as the one that was under way.
-    keys = [int(key.rpartition("-")[2]) for key in receiver.keys]
-    assert sorted(set(keys)) == [row.id for row in rows]
-    assert keys == sorted(keys)
-    return len(rows)
+    # At least once and in order: a record may come again, but only as the one that was under way.
+    positions = [int(id.rpartition("-")[2]) for id in receiver.ids]
+    assert sorted(set(positions)) == [record.position for record in records]
+    assert positions == sorted(positions)
+    return len(records)
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="forks a loaded model")

@@ -15,14 +15,14 @@ def test_a_webhook_that_was_down_gets_all_in_order_after_a_restart(watch, folder
     for i in range(3):
         (folder / f"{i}.png").write_bytes(png(i))
         os.utime(folder / f"{i}.png", (i, i))
-    rows, warnings, _ = watch(senders=[Webhook(address)])
-    assert len(rows) == 3 and receiver.accepted == []
+    records, warnings, _ = watch(senders=[Webhook(address)])
+    assert len(records) == 3 and receiver.accepted == []
     assert "503" in warnings[0] and warnings[-1].endswith("has yet to get 3 parts; the next start sends them")
     receiver.status = 200
     (folder / "3.png").write_bytes(png(3))
     _, warnings, _ = watch(senders=[Webhook(address)])
     assert receiver.accepted == lines() and len(receiver.accepted) == 4 and not warnings
-    assert receiver.keys == [line["key"] for line in lines()] and len(set(receiver.keys)) == 4
+    assert receiver.ids == [line["id"] for line in lines()] and len(set(receiver.ids)) == 4
     watch(senders=[Webhook(address)])
     assert len(receiver.accepted) == 4
 
@@ -33,8 +33,8 @@ def test_sorting_that_failed_is_caught_up_with_its_pictures(watch, folder, tmp_p
     sorter = Sorter(place, "move", folder)
     (place / "bad").write_text("a file where a folder should be")
     (place / "good").write_text("a file where a folder should be")
-    rows, warnings, _ = watch(sorters=[sorter])
-    assert len(rows) == 1 and "tried again" in warnings[0] and (folder / "a.png").exists()
+    records, warnings, _ = watch(sorters=[sorter])
+    assert len(records) == 1 and "tried again" in warnings[0] and (folder / "a.png").exists()
     (place / "bad").unlink()
     (place / "good").unlink()
     watch(sorters=[sorter])
@@ -54,8 +54,8 @@ def test_lines_that_cannot_be_written_do_not_stop_the_inspection(watch, folder, 
     monkeypatch.setattr(Lines, "catch_up", failing)
     for i in range(2):
         (folder / f"{i}.png").write_bytes(png(i))
-    rows, warnings, _ = watch()
-    assert len(rows) == 2 and sum("No space left" in each for each in warnings) == 1
+    records, warnings, _ = watch()
+    assert len(records) == 2 and sum("No space left" in each for each in warnings) == 1
     monkeypatch.undo()
     watch()
     assert len(lines()) == 2
@@ -75,6 +75,6 @@ def test_names_that_are_no_text_are_judged_and_sorted(watch, folder, tmp_path, p
         (folder / name).write_bytes(png(1))
     except OSError:
         pytest.skip("this file system takes text only")
-    rows, warnings, _ = watch(sorters=[Sorter(tmp_path / "sorted", "copy", folder)])
-    assert names(rows) == ["Pr\\udcfcfung.png"] == [line["image"] for line in lines()] and not warnings
+    records, warnings, _ = watch(sorters=[Sorter(tmp_path / "sorted", "copy", folder)])
+    assert names(records) == ["Pr\\udcfcfung.png"] == [line["image"] for line in lines()] and not warnings
     assert watch()[0] == []

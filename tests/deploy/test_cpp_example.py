@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from parts import part
+from parts import part, parts, tiny
 from PIL import Image
 
 from nfad.system.platform import ready_for_openvino
@@ -81,7 +81,7 @@ def photo(tmp_path):
 def said(done):
     assert done.returncode == 0, done.stderr
     number = r"(-?[\d.e+-]+)"
-    found = re.fullmatch(rf"(\w+)  score {number}  threshold {number}  without the filter {number}\n", done.stdout)
+    found = re.fullmatch(rf"(\w+)  score {number}  threshold {number}  unfiltered score {number}\n", done.stdout)
     return found[1], *map(float, found.groups()[1:])
 
 
@@ -89,26 +89,29 @@ def said(done):
 def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above):
     path, (red, _, blue) = photo
     threshold = red - 0.25 if above else red + 0.25
-    facts = {"unfiltered_threshold": 1.5, "threshold": threshold, "format": 1}
-    (exported / "model.json").write_text(json.dumps(facts, indent=1))
-    verdict, score, used, control = said(judge(exported, path))
+    metadata = {"format": 2, "unfiltered_threshold": 1.5, "threshold": threshold}
+    (exported / "model.json").write_text(json.dumps(metadata, indent=2))
+    verdict, score, used, unfiltered = said(judge(exported, path))
     assert verdict == ("anomalous" if above else "normal")
-    assert [score, used, control] == pytest.approx([red, threshold, blue], rel=1e-4)  # six digits are printed
+    assert [score, used, unfiltered] == pytest.approx([red, threshold, blue], rel=1e-4)  # six digits are printed
 
 
 def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
     path, (red, _, _) = photo
-    (exported / "model.json").write_text('{"threshold":-1e1}')
+    (exported / "model.json").write_text('{"threshold":-1e1,"format":2}')
     path.write_bytes(path.read_bytes().replace(b"P6\n", b"P6\n# by a camera\n", 1))
     verdict, score, threshold, _ = said(judge(exported, path))
     assert (verdict, threshold) == ("anomalous", -10) and score == pytest.approx(red, rel=1e-4)
 
 
 @pytest.mark.slow
-def test_a_real_export_is_judged_as_python_judges_it(judge, detector, tmp_path):
+@pytest.mark.parametrize("localization", ["detection", "global"])
+def test_a_real_export_is_judged_as_python_judges_it(judge, localization, tmp_path):
+    from nfad import Detector
     from nfad.deploy.export import Options, export
     from nfad.deploy.runtime import Runtime
 
+    detector = Detector.fit(parts(16), tiny(false_alarm_rate=0.2, localization=localization))
     detector.save(tmp_path / "part.nfad")
     photos = [tmp_path / f"{i}.ppm" for i in range(4)]
     for i, path in enumerate(photos):
@@ -117,27 +120,33 @@ def test_a_real_export_is_judged_as_python_judges_it(judge, detector, tmp_path):
     runtime = Runtime.load(tmp_path / "exported")
     for path in photos:
         prediction = runtime.predict(path)
-        verdict, score, threshold, control = said(judge(tmp_path / "exported", path))
-        assert verdict == ("anomalous" if prediction.is_anomalous else "normal")
+        verdict, score, threshold, unfiltered = said(judge(tmp_path / "exported", path))
+        assert verdict == prediction.verdict
         wanted = [prediction.score, prediction.threshold, prediction.unfiltered_score]
-        assert [score, threshold, control] == pytest.approx(wanted, rel=1e-4)
+        assert [score, threshold, unfiltered] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     path, _ = photo
-    (exported / "model.json").write_text('{"threshold": 1}')
+    (exported / "model.json").write_text('{"format": 2, "threshold": 1}')
     (tmp_path / "cut.ppm").write_bytes(path.read_bytes()[:-1])
     Image.fromarray(part(1)).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare/model.xml").touch()
+    for name, metadata in {"older": '{"format": 1, "threshold": 1}', "without": '{"format": 2}'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.xml").touch()
+        (tmp_path / name / "model.json").write_text(metadata)
     for arguments, sentence in {
         (): "usage",
         (exported, tmp_path / "absent.ppm"): "cannot be opened",
         (exported, tmp_path / "cut.ppm"): "is cut short",
         (exported, tmp_path / "a.png"): "is not a binary PPM",
         (tmp_path / "empty", path): "export with --to openvino",
-        (tmp_path / "bare", path): "names no threshold",
+        (tmp_path / "bare", path): "names no format",
+        (tmp_path / "older", path): "has another format than 2; export the model again",
+        (tmp_path / "without", path): "names no threshold",
     }.items():
         done = judge(*arguments)
         assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1

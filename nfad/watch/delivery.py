@@ -1,4 +1,4 @@
-"""Rows of the ledger to whoever wants them: in order, at least once, and never at the inspection's expense."""
+"""Records of the ledger to whoever wants them: in order, at least once, and never at the inspection's expense."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Protocol
 
 from nfad.errors import NfadError
 from nfad.watch.ledger import Ledger
-from nfad.watch.record import Judgement, as_line
+from nfad.watch.record import WatchRecord, as_line
 
-LONGEST_PAUSE = 60.0  # seconds between two tries of a receiver that is down
+LONGEST_PAUSE = 60.0  # seconds between two attempts at a receiver that is down
 
 
 class Refused(Exception):
-    """The receiver answered and will never take this part; to try again would hold up all that follow."""
+    """The receiver answered and will never take this record; to try again would hold up all that follow."""
 
 
 class Sender(Protocol):
@@ -24,19 +24,19 @@ class Sender(Protocol):
 
     name: str  # what the ledger keeps its position under; holds no password
 
-    def send(self, text: str, key: str) -> None:
+    def send(self, text: str, id: str) -> None:
         """Return when the receiver has it; raise `Refused` for never, anything else for not now."""
 
     def close(self) -> None: ...
 
 
 class Delivery:
-    """One receiver's way along the ledger. A failure is told once, waited out longer each time, and never lost."""
+    """One receiver's progress along the ledger: retries with exponential backoff, one warning an outage."""
 
     def __init__(
         self,
         name: str,
-        deliver: Callable[[Judgement], None],
+        deliver: Callable[[WatchRecord], None],
         ledger: Ledger,
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -47,48 +47,48 @@ class Delivery:
         self.due = clock()
 
     def catch_up(self, until: Callable[[], bool] = lambda: False) -> bool:
-        """Deliver all that is waiting, or none before it is `due`; says whether nothing is left."""
+        """Deliver all that is waiting, or nothing before it is `due`; says whether nothing is left."""
         if self._clock() < self.due:
             return False
-        while rows := self._ledger.after(self._position):
-            for row in rows:
-                if until() or not self._one(row):
+        while records := self._ledger.after(self._position):
+            for record in records:
+                if until() or not self._one(record):
                     return False
         return True
 
-    def _one(self, row: Judgement) -> bool:
+    def _one(self, record: WatchRecord) -> bool:
         refused = None
         try:
-            self._deliver(row)
+            self._deliver(record)
         except Refused as reason:
             refused = str(reason)
-            self._warn(f"{self.name} will not take {row.path} (part {row.id}): {refused}")
+            self._warn(f"{self.name} will not take {record.image} (part {record.position}): {refused}")
         except Exception as error:  # whatever a receiver does wrong, the inspection goes on
             self._failures += 1
             self.due = self._clock() + min(LONGEST_PAUSE, 0.5 * 2**self._failures)
             if self._failures == 1:
-                told = str(error) if isinstance(error, NfadError) else f"{type(error).__name__}: {error}"
-                self._warn(f"{self.name} cannot be reached ({told}); its parts are kept and tried again")
+                reason = str(error) if isinstance(error, NfadError) else f"{type(error).__name__}: {error}"
+                self._warn(f"{self.name} cannot be reached ({reason}); its parts are kept and tried again")
             return False
         if self._failures:
             self._warn(f"{self.name} takes parts again")
         self._failures = 0
-        self._ledger.deliver(self.name, row.id, refused)
-        self._position = row.id
+        self._ledger.deliver(self.name, record.position, refused)
+        self._position = record.position
         return True
 
 
-class Courier(threading.Thread):
-    """A sender in a thread of its own, because a receiver may take as long as it likes and the next part may not."""
+class SenderThread(threading.Thread):
+    """A sender in a thread of its own: a receiver may take as long as it likes, the next image may not wait."""
 
     def __init__(self, sender: Sender, ledger_file: Path, warn: Callable[[str], None]) -> None:
-        super().__init__(name=f"courier to {sender.name}", daemon=True)
+        super().__init__(name=f"sender to {sender.name}", daemon=True)
         self.sender, self._file, self._warn = sender, ledger_file, warn
         self._wake = threading.Event()
         self._deadline: float | None = None
 
-    def hurry(self) -> None:
-        """There is a new row."""
+    def notify(self) -> None:
+        """There is a new record."""
         self._wake.set()
 
     def finish_by(self, deadline: float) -> None:
@@ -97,13 +97,11 @@ class Courier(threading.Thread):
         self._wake.set()
 
     def run(self) -> None:
-        # A position that falls back in a power cut only repeats, which the key lets a receiver notice.
+        # A position that falls back in a power cut only repeats, which the record's id lets a receiver notice.
         ledger = Ledger(self._file, durable=False)
-
-        def send(row: Judgement) -> None:
-            self.sender.send(as_line(row, ledger.name), f"{ledger.name}-{row.id}")
-
-        delivery = Delivery(self.sender.name, send, ledger, self._warn)
+        delivery = Delivery(
+            self.sender.name, lambda record: self.sender.send(as_line(record), record.id), ledger, self._warn
+        )
         try:
             while True:
                 self._wake.clear()
