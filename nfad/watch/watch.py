@@ -12,12 +12,11 @@ from pathlib import Path
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.records import ANOMALOUS, Prediction
-from nfad.system.files import ready_folder, sha256_of
+from nfad.system.files import locked, ready_folder, sha256_of
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread
 from nfad.watch.ledger import Ledger
 from nfad.watch.lines import Lines
-from nfad.watch.lock import locked
 from nfad.watch.record import Fingerprint, WatchRecord, as_path, record_of
 from nfad.watch.sorting import Sorter
 

@@ -39,7 +39,7 @@ def test_rows_are_the_metrics_of_the_predictions(detector, samples):
         assert control.detections == np.mean([p.unfiltered_is_anomalous for s, p in here if s.anomalous])
         masks = np.stack([mask_of(s, p.geometry, 64) for s, p in here])
         assert ours.aupro == pixel_metrics(np.stack([p.map for _, p in here]), masks).aupro
-        assert full.p_ap == pixel_metrics(np.stack([p.detection_map for _, p in here]), masks).ap
+        assert full.p_ap == pixel_metrics(np.stack([p.map for _, p in here]), masks).ap
         for metric in ("i_auroc", "p_auroc", "aupro"):
             gain = row.gains[metric]
             assert gain.value == getattr(ours, metric) - getattr(control, metric)
