@@ -29,7 +29,7 @@ def test_the_history_filters_and_pages(opened, client, past):
 
 
 def test_an_inspection_whose_pictures_are_gone_is_still_told(opened, client, past):
-    client.service.store.pictures_gone([past[1]["id"]])
+    client.service.store.mark_pictures_removed([past[1]["id"]])
     page = opened(f"history/{past[1]['id']}")
     page.get_by_text("were removed to keep the disk free").wait_for()
     assert page.locator("#history-detail .verdict").get_by_text(past[1]["explanation"]).is_visible()
