@@ -6,11 +6,11 @@ A transaction that writes begins with its write, never with a read: SQLite then 
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from importlib.resources import files
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
@@ -219,7 +219,7 @@ def _engine(url: str) -> sa.Engine:
     engine = sa.create_engine(parsed, connect_args={"timeout": 30})
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions begin where we say, see below
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk

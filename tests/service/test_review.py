@@ -13,6 +13,7 @@ from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.data import folder
+from nfad.records import RECORD_FIELDS
 from nfad.service.record import Inspection, as_text, new_id
 from nfad.service.review import photo_name, precision_and_recall, suggest
 from nfad.vision.pixels import FORMATS, find_images
@@ -68,6 +69,7 @@ def test_the_export_is_a_data_set_that_the_reader_reads(model, tmp_path):
     archive.extractall(tmp_path)
     read = folder.read(tmp_path / "part", "part")
     lines = [json.loads(line) for line in (tmp_path / "part/inspections.jsonl").read_text().splitlines()]
+    assert all(tuple(line)[: len(RECORD_FIELDS)] == RECORD_FIELDS for line in lines)
     ids = {tmp_path / "part" / line["image"]: line["id"] for line in lines}
     found = {ids[sample.path]: sample for sample in (*read.train, *read.test)}
     assert set(found) == {id for id, (_, verdict) in contents.items() if verdict in ("good", "bad")}
