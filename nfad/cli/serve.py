@@ -65,7 +65,7 @@ def serve(
     from nfad.model import load_model
     from nfad.service.app import create_app
     from nfad.service.service import open_service
-    from nfad.service.settings import MEGABYTE, Keep, Settings
+    from nfad.service.settings import MEGABYTE, Retention, Settings
 
     settings = Settings(
         data=data,
@@ -73,7 +73,7 @@ def serve(
         host=host,
         port=port,
         token=token,
-        keep=None if keep is None else Keep.parse(keep),
+        retention=None if keep is None else Retention.parse(keep),
         places=queue,
         upload_limit=upload_limit * MEGABYTE,
         least_free=least_free * MEGABYTE,

@@ -16,7 +16,7 @@ from nfad.drift.evidence import Evidence, alarm_level
 from nfad.drift.ranks import Ranks, cells, rank_errors
 from nfad.drift.state import UNABSORBED, Answer, Block, DriftState, block, verdict
 from nfad.errors import NfadError
-from nfad.records import Prediction
+from nfad.records import InspectionRecord, Prediction
 from nfad.stats.conformal import conformal_threshold, smallest_rate
 
 CUT = 0.2  # the highest-scoring share of normals, where defects are: left out where ordinary parts are compared
@@ -29,11 +29,11 @@ FEW = 5  # ordinary parts without which nothing is said of their median
 SPARED = 0.1  # share of the rate, for either line, that too few normals have drawn it too low
 
 
-def numbers_of(prediction: Prediction) -> dict[str, float]:
-    """What a monitor is told of one part; anything with a prediction's names will do."""
-    families = {f"{words.FAMILY}{family}": share for family, share in prediction.nuisance_by_family.items()}
+def numbers_of(part: Prediction | InspectionRecord) -> dict[str, float]:
+    """What a monitor is told of one part, by its prediction or by the record of it."""
+    families = {f"{words.FAMILY}{family}": share for family, share in part.nuisance_by_family.items()}
     names = ("score", "unfiltered_score", "participation", "nuisance_fraction")
-    return {name: getattr(prediction, name) for name in names} | families
+    return {name: getattr(part, name) for name in names} | families
 
 
 class DriftMonitor:

@@ -12,16 +12,17 @@ class Metrics:
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        given = {"registry": self._registry}
-        self.inspections = Counter("nfad_inspections", "Inspections kept.", ["model", "verdict"], **given)
-        self.refused = Counter("nfad_refused", "Requests and images refused, by HTTP status.", ["status"], **given)
-        self.seconds = Histogram(
-            "nfad_inspection_seconds", "From the whole upload to the answer.", ["model"], buckets=BUCKETS, **given
+        here = self._registry = CollectorRegistry()
+        self.inspections = Counter("nfad_inspections", "Inspections kept.", ["model", "verdict"], registry=here)
+        self.refused = Counter(
+            "nfad_refused", "Requests and images refused, by HTTP status.", ["status"], registry=here
         )
-        self.waiting = Gauge("nfad_queue_waiting", "Images waiting for a model.", ["model"], **given)
-        self.drift = Gauge("nfad_drift", "1 while drift is told of, else 0.", ["model"], **given)
-        self.free = Gauge("nfad_disk_free_bytes", "Free on the disk of the pictures.", **given)
+        self.seconds = Histogram(
+            "nfad_inspection_seconds", "From the whole upload to the answer.", ["model"], buckets=BUCKETS, registry=here
+        )
+        self.waiting = Gauge("nfad_queue_waiting", "Images waiting for a model.", ["model"], registry=here)
+        self.drift = Gauge("nfad_drift", "1 while there is a drift alarm, else 0.", ["model"], registry=here)
+        self.free = Gauge("nfad_disk_free_bytes", "Free on the disk of the pictures.", registry=here)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""The models being served: each with its line, its rate, its drift, and what becomes of an image it has judged."""
+"""The models being served: each with its queue, its false-alarm rate and its drift monitor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.model import Model
+from nfad.records import InspectionRecord
 from nfad.report.pictures import full_at
-from nfad.service.drifting import REMEMBERED, Drift
+from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
-from nfad.service.queue import Judged, Queue
+from nfad.service.monitor import REPLAYED, Monitor
+from nfad.service.pictures import Entry, PictureStore, encode_pictures
+from nfad.service.queue import Queue, Result
 from nfad.service.record import Inspection, iso, new_id, time_of, view_of
-from nfad.service.refusal import Refused
-from nfad.service.shelf import Entry, Shelf, drawn
 from nfad.service.store import Store
 
 log = logging.getLogger("nfad.service")
@@ -29,44 +30,51 @@ RULE = "up to 64 of A-Z a-z 0-9 . _ -, none of . - first"
 
 
 class ServedModel:
-    """One model at work. `model` is replaced as a whole when its rate is changed."""
+    """One model under a name. `model` is replaced as a whole when the false-alarm rate is changed."""
 
-    def __init__(self, name: str, model: Model, store: Store, shelf: Shelf, metrics: Metrics, places: int) -> None:
+    def __init__(
+        self, name: str, model: Model, store: Store, pictures: PictureStore, metrics: Metrics, places: int
+    ) -> None:
         self.name, self.sha256 = name, model.sha256
-        self._store, self._shelf, self._metrics = store, shelf, metrics
+        self._store, self._pictures, self._metrics = store, pictures, metrics
         rate = store.rate(name)
         self.note = None if rate is None else rate_note(name, model, rate)  # for whoever starts the service
-        self.model = model if rate is None else model.at_rate(rate)
-        self.drift = self._drift()
+        self.model: Model = model if rate is None else model.at_rate(rate)
+        self.monitor = self._replayed_monitor()
         self.queue = Queue(name, lambda: self.model, self.keep, places, model.config.batch)
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
-        metrics.drift.labels(name).set_function(lambda: float(self.drift.state().alarm))
+        metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
 
     def set_rate(self, rate: float) -> None:
-        """From the next image on, and after a restart."""
+        """Set the false-alarm rate from the next image on, also after a restart."""
         self.check_rate(rate)
         model = self.model.at_rate(rate)
         self._store.set_rate(self.name, rate)
         self.model = model
-        self.drift = self._drift()
+        self.monitor = self._replayed_monitor()
 
     def check_rate(self, rate: float) -> None:
-        """Refuse a rate that the held-out normals cannot promise."""
+        """Refuse a rate that the held-out normals cannot support."""
         held_out = self.model.held_out
         if rate < held_out.smallest_rate:
-            raise Refused(
+            raise ApiError(
                 422,
                 f"the {len(held_out.filtered)} held-out normals of {self.name} support a false-alarm rate of "
                 f"{held_out.smallest_rate:.3g} at the least; got {rate:g}: accept a higher one or fit on more images",
             )
 
-    def keep(self, judged: Sequence[Judged]) -> list[Inspection]:
-        """Pictures to the disk, then all rows in one transaction: what has a row has its pictures."""
-        inspections = [self._inspection(each) for each in judged]
-        self._shelf.put(
+    def keep(self, results: Sequence[Result]) -> list[Inspection]:
+        """Write the pictures, then all rows in one transaction: whatever has a row has its pictures."""
+        inspections = [self._inspection(each) for each in results]
+        self._pictures.put(
             [
-                Entry(inspection.id, each.ticket.upload.path, inspection.suffix, drawn(each.thumbnail, each.prediction))
-                for inspection, each in zip(inspections, judged, strict=True)
+                Entry(
+                    inspection.id,
+                    each.ticket.upload.path,
+                    inspection.suffix,
+                    encode_pictures(each.thumbnail, each.prediction),
+                )
+                for inspection, each in zip(inspections, results, strict=True)
             ]
         )
         try:
@@ -74,36 +82,40 @@ class ServedModel:
         except SQLAlchemyError as error:
             log.error("inspections were not kept: %s", getattr(error, "orig", error))
             for inspection in inspections:
-                self._shelf.remove(inspection.id)
-            raise Refused(503, "the database does not answer; send the image again", retry_after=5) from None
+                self._pictures.remove(inspection.id)
+            raise ApiError(503, "the database does not answer; send the image again", retry_after=5) from None
         now = time.perf_counter()
-        for each, inspection in zip(judged, inspections, strict=True):
-            self.drift.update(inspection)
+        for each, inspection in zip(results, inspections, strict=True):
+            self.monitor.update(inspection)
             self._metrics.inspections.labels(self.name, inspection.verdict).inc()
             self._metrics.seconds.labels(self.name).observe(now - each.ticket.since)
         return inspections
 
-    def _drift(self) -> Drift:
-        return Drift(self.model, self._store.latest(self.name, self.sha256, REMEMBERED))
+    def _replayed_monitor(self) -> Monitor:
+        return Monitor(self.model, self._store.latest(self.name, self.sha256, REPLAYED))
 
-    def _inspection(self, judged: Judged) -> Inspection:
-        prediction, upload, id = judged.prediction, judged.ticket.upload, new_id()
-        return Inspection(
+    def _inspection(self, result: Result) -> Inspection:
+        prediction, upload, id = result.prediction, result.ticket.upload, new_id()
+        record = InspectionRecord.of(
+            prediction,
             id=id,
             time=iso(time_of(id)),
+            image=upload.image,
+            sha256=upload.sha256,
             model=self.name,
             model_sha256=self.sha256,
-            file_name=upload.file_name,
-            sha256=upload.sha256,
+            false_alarm_rate=result.model.false_alarm_rate,
+            milliseconds=result.milliseconds,
+        )
+        geometry = prediction.geometry
+        assert geometry is not None  # every prediction of a photo has one
+        return Inspection(
+            **record.as_dict(),
             suffix=upload.suffix,
-            **prediction.facts(),
-            false_alarm_rate=judged.model.false_alarm_rate,
-            sentence=prediction.explain(),
-            milliseconds=round(judged.milliseconds, 1),
-            width=prediction.geometry.width,
-            height=prediction.geometry.height,
-            scale=full_at(judged.model.threshold),
-            view=view_of(prediction),
+            width=geometry.width,
+            height=geometry.height,
+            scale=full_at(result.model.threshold),
+            view=view_of(geometry),
         )
 
 
@@ -121,7 +133,7 @@ def load_models(models: Sequence[str | Path], load: Load) -> dict[str, Model]:
 def named(given: str) -> tuple[str, Path]:
     """A model's name and path from NAME=PATH, or from a path alone, whose last part without its suffix is the name.
 
-    What exists is a path whatever it is called, and so is what names a folder before its first `=`.
+    What exists is taken as a path, even with a `=` in it, and so is what has a folder before its first `=`.
     """
     name, separator, place = given.partition("=")
     if not separator or os.path.exists(given) or {"/", os.sep} & set(name):
@@ -137,7 +149,7 @@ def named(given: str) -> tuple[str, Path]:
 
 
 def rate_note(name: str, model: Model, rate: float) -> str | None:
-    """What becomes of a rate that was set for a name when a file comes to it that promises another; else None."""
+    """A note for the start where the rate that was set for a name is not the one of the model file now given to it."""
     least, own = model.held_out.smallest_rate, model.false_alarm_rate
     if rate < least:
         return (
@@ -150,7 +162,7 @@ def rate_note(name: str, model: Model, rate: float) -> str | None:
 
 
 def thresholds(model: Model, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:
-    """Those of the usual rates that the held-out normals support, the smallest they do, and the one in use."""
+    """By rate: those of the usual rates that the held-out normals support, the smallest they do, the one in use."""
     held_out = model.held_out
     wanted = {held_out.smallest_rate, model.false_alarm_rate, *(r for r in rates if r > held_out.smallest_rate)}
     return {rate: held_out.at(rate)[0] for rate in sorted(wanted)}

@@ -1,14 +1,14 @@
-"""One inspection as it is kept. Its id begins with its time, so that sorting and paging go by the id alone."""
+"""The inspection record as the service keeps it. Its id begins with its time: sorting and paging go by the id alone."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from nfad.records import Prediction
+from nfad.records import Geometry, InspectionRecord
 
 REVIEWS = ("good", "bad", "unsure")
 NAME_LENGTH, NOTE_LENGTH = 255, 2000
@@ -16,49 +16,34 @@ ID_PATTERN = "^[0-9a-f]{22}$"
 LAST_MOMENT = 253402300799999  # the end of the year 9999, in milliseconds
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """A judged image, without its pictures; `pictures` says whether they are still there."""
+@dataclass(frozen=True, kw_only=True)
+class Inspection(InspectionRecord):
+    """The inspection record, then what only the service knows. Its `image` is the client's text, never a path. An
+    image that cannot be read is refused and leaves no record."""
 
-    id: str
-    time: str
-    model: str
-    model_sha256: str
-    file_name: str  # as the client called it: text to show, never a path
-    sha256: str  # of the upload
-    suffix: str
-    verdict: str
-    score: float
-    threshold: float
-    false_alarm_rate: float
-    p_value: float
-    unfiltered_verdict: str
-    unfiltered_score: float
-    unfiltered_threshold: float
-    gate: float
-    participation: float
-    nuisance_fraction: float
-    excess_filtered: float
-    sentence: str
-    milliseconds: float
-    width: int
+    suffix: str  # of the original, by its content
+    width: int  # of the photo
     height: int
     scale: float  # the z-score at which colours are full
-    nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
-    view: Mapping[str, float] = field(default_factory=dict)  # where the model looked, as shares of the photo
-    pictures: bool = True
+    view: Mapping[str, float]  # where the model looked, as shares of the photo
+    pictures: bool = True  # False once retention has removed them
     review_verdict: str | None = None
     review_note: str | None = None
     review_time: str | None = None
 
+    @property
+    def has_detection_map(self) -> bool:
+        """Whether the score is taken of another map than `map`: models with a gate have both."""
+        return self.gate is not None
+
 
 def new_id() -> str:
-    """Milliseconds, then chance: unique without asking the database, and sorted by time."""
+    """The time in milliseconds, then random digits: unique without asking the database, and sorted by time."""
     return first_id(time.time_ns() // 1_000_000)[:12] + secrets.token_hex(5)
 
 
 def first_id(milliseconds: int) -> str:
-    """The least id of that moment; of the first or last one there is, for moments before or after all."""
+    """The least id of that moment, which is cut to the years 1970 to 9999."""
     return f"{min(max(milliseconds, 0), LAST_MOMENT):012x}" + 10 * "0"
 
 
@@ -71,16 +56,15 @@ def iso(moment: datetime) -> str:
 
 
 def as_text(value: str, length: int) -> str:
-    """A stranger's text as every database takes it: no NUL, no half characters, not too long."""
+    """Untrusted text as every database takes it: no NUL, no lone surrogates, at most `length` characters."""
     return value.replace("\0", "").encode("utf-8", "replace").decode()[:length]
 
 
-def view_of(prediction: Prediction) -> dict[str, float]:
+def view_of(geometry: Geometry) -> dict[str, float]:
     """The model's view as shares of the photo's sides."""
-    box = prediction.geometry
     return {
-        "left": box.left / box.width,
-        "top": box.top / box.height,
-        "width": box.box_width / box.width,
-        "height": box.box_height / box.height,
+        "left": geometry.left / geometry.width,
+        "top": geometry.top / geometry.height,
+        "width": geometry.box_width / geometry.width,
+        "height": geometry.box_height / geometry.height,
     }

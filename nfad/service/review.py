@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from nfad.model import Model
+from nfad.service.pictures import PictureStore
 from nfad.service.record import Inspection, time_of
-from nfad.service.shelf import Shelf
 from nfad.service.store import Filters, Store
 from nfad.stats.intervals import Interval, rate_interval
+from nfad.system.files import strict_json
 from nfad.vision.pixels import SUFFIXES
 
 NEEDED = 5  # reviews of either kind before a rate is suggested
@@ -73,18 +73,19 @@ def suggest(model: Model, good: list[float], bad: list[float]) -> Suggestion | N
     )
 
 
-def export(store: Store, shelf: Shelf, model: str) -> Iterator[bytes]:
-    """A zip, piece by piece, of the originals under `good` and `bad`, as `nfad evaluate folder` reads them."""
+def export(store: Store, pictures: PictureStore, model: str) -> Iterator[bytes]:
+    """A zip, piece by piece, of the originals under `good` and `bad`, as `nfad evaluate folder` reads them, and of
+    their inspection records, in which `image` is the file's name in the zip."""
     pipe = _Pipe()
     lines: list[bytes] = []
     with zipfile.ZipFile(pipe, "w") as archive:
         for verdict in ("good", "bad"):
             for inspection in store.every(Filters(model=model, review=verdict)):
-                original = shelf.path(inspection.id, f"original{inspection.suffix}")
+                original = pictures.path(inspection.id, f"original{inspection.suffix}")
                 if original is None:  # removed by retention
                     continue
                 name = f"{verdict}/{photo_name(inspection)}"
-                lines.append(json.dumps({"image": name} | asdict(inspection)).encode() + b"\n")
+                lines.append(strict_json(replace(inspection, image=name).as_dict()).encode() + b"\n")
                 with archive.open(_entry(f"{model}/{name}", inspection), "w", force_zip64=True) as entry:
                     for chunk in _chunks(original):
                         entry.write(chunk)
@@ -98,7 +99,7 @@ def photo_name(inspection: Inspection) -> str:
 
     A stranger's text: of a path the last part, nothing unprintable or turning the writing round, no dot first.
     """
-    last = re.split(r"[/\\]", unicodedata.normalize("NFC", inspection.file_name))[-1]
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", inspection.image))[-1]
     stem = last[: last.rindex(".")] if Path(last).suffix.lower() in SUFFIXES else last
     clean = "".join("_" if each in SPECIAL or unicodedata.category(each)[0] == "C" else each for each in stem)
     short = " ".join(clean.split()).lstrip(".- ").encode()[:STEM_BYTES].decode(errors="ignore").rstrip(". ")
@@ -118,7 +119,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 class _Pipe:
-    """Where a zip is written to that is sent while it is made."""
+    """A file to write a zip to that can be read while it is written."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -128,6 +129,9 @@ class _Pipe:
         return len(data)
 
     def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def take(self) -> bytes:

@@ -1,11 +1,11 @@
-"""Who may: a token or this machine's own names, no other site's page, and an answer that no browser misreads."""
+"""Middleware: authentication by token, cross-origin and DNS-rebinding protection, security headers, body limits."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "nfad"
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-OPEN = frozenset({"/healthz", "/v1/login", "/v1/logout", "/v1/me"})
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-HEADERS = {
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+PUBLIC_PATHS = frozenset({"/healthz", "/v1/login", "/v1/logout", "/v1/me"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -31,51 +31,53 @@ HEADERS = {
 }
 
 
-def cookie_of(token: str) -> str:
-    """What the page carries instead of the token, which it then need not keep."""
+def session_cookie(token: str) -> str:
+    """What the page's cookie holds: derived from the token, so that the browser need not keep the token itself."""
     return hmac.new(token.encode(), b"nfad page", hashlib.sha256).hexdigest()
 
 
-def is_token(given: str, token: str) -> bool:
-    """In a time that does not tell how much of it was right."""
+def tokens_match(given: str, token: str) -> bool:
+    """A constant-time comparison: its duration says nothing about the token."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
-def is_known(headers: Headers, token: str | None) -> bool:
-    """Whether a request carries the token, or the cookie made of it."""
+def is_authenticated(headers: Mapping[str, str], token: str | None) -> bool:
+    """Whether a request carries the token or the session cookie; where there is no token, every request is."""
     if token is None:
         return True
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and is_token(given.strip(), token):
+    if scheme.lower() == "bearer" and tokens_match(given.strip(), token):
         return True
     try:
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return False
-    return cookie is not None and is_token(cookie.value, cookie_of(token))
+    return cookie is not None and tokens_match(cookie.value, session_cookie(token))
 
 
-def is_foreign(headers: Headers) -> bool:
-    """Whether a browser says that another site's page made this request; programs say nothing of the kind."""
+def is_cross_origin(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that another origin's page made this request; other clients send no such headers."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")
     return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
 
 
-def is_local_name(host: str) -> bool:
+def is_local_host(host: str) -> bool:
+    """Whether a Host header names this machine."""
     try:
-        return urlsplit(f"//{host}").hostname in LOCAL_NAMES
+        return urlsplit(f"//{host}").hostname in LOCAL_HOSTS
     except ValueError:
         return False
 
 
-class Guard:
-    """Before everything else. Whatever is not known to be open is closed."""
+class Authentication:
+    """Checks every request before the application sees it, and adds the security headers to every response. Whatever
+    is not listed as public needs the token."""
 
-    def __init__(self, app: ASGIApp, token: str | None, page: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, public: Collection[str]) -> None:
         self._app, self._token = app, token
-        self._open = OPEN | frozenset(page)
+        self._public = PUBLIC_PATHS | frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,34 +85,33 @@ class Guard:
         if scope["type"] != "http":  # there are no websockets here
             return await send({"type": "websocket.close", "code": 1008})
 
-        async def hardened(message: Message) -> None:
+        async def send_hardened(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, hardened)
+        await (self._error(scope) or self._app)(scope, receive, send_hardened)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
+    def _error(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        # Without a token the only protection is that nobody else's name leads here (DNS rebinding).
-        if self._token is None and not is_local_name(headers.get("host", "")):
-            return _refused(403, "this service answers only to localhost, 127.0.0.1 and [::1]; open it by that name")
-        if scope["method"] not in SAFE and is_foreign(headers):
-            return _refused(403, "this request comes from another site's page; use the service's own")
-        if scope["path"] not in self._open and not is_known(headers, self._token):
-            answer = _refused(401, "this needs the service's token; log in, or send Authorization: Bearer TOKEN")
-            answer.headers["WWW-Authenticate"] = "Bearer"
-            return answer
+        # Without a token the only protection is that no other host name leads here (DNS rebinding).
+        if self._token is None and not is_local_host(headers.get("host", "")):
+            return _error(403, "this service answers only to localhost, 127.0.0.1 and [::1]; open it by that name")
+        if scope["method"] not in SAFE_METHODS and is_cross_origin(headers):
+            return _error(403, "this request comes from another site's page; use the service's own")
+        if scope["path"] not in self._public and not is_authenticated(headers, self._token):
+            response = _error(401, "this needs the service's token; log in, or send Authorization: Bearer TOKEN")
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
         return None
 
 
-class Brevity:
-    """Bound every body but those that go to the disk: a login's, too, is read into memory before anybody is asked who
-    they are."""
+class BodyLimit:
+    """Bounds every request body, except uploads, which are written to disk under limits of their own. Also before a
+    login, whose body is read into memory before anybody is authenticated."""
 
     def __init__(self, app: ASGIApp, uploads: Collection[str], limit: int = 64_000) -> None:
         self._app, self._uploads, self._limit = app, uploads, limit
@@ -120,7 +121,7 @@ class Brevity:
             return await self._app(scope, receive, send)
         left = self._limit
 
-        async def counted() -> Message:
+        async def receive_limited() -> Message:
             nonlocal left
             message = await receive()
             left -= len(message.get("body", b""))
@@ -128,12 +129,12 @@ class Brevity:
                 raise HTTPException(413, f"the body may have {self._limit // 1000} kB; this one has more")
             return message
 
-        await self._app(scope, counted, send)
+        await self._app(scope, receive_limited, send)
 
 
-class Patience:
-    """Read the rest of a refused request before answering: a client that is still sending would otherwise see a broken
-    connection instead of its answer. Nothing is kept of it, and not for long."""
+class LingeringClose:
+    """Reads and discards the rest of a request before an error is sent (nginx's `lingering_close`): a client that is
+    still sending would see a broken connection instead of the error. At most `limit` bytes and `seconds`."""
 
     def __init__(self, app: ASGIApp, limit: int, seconds: float = 5.0) -> None:
         self._app, self._limit, self._seconds = app, limit, seconds
@@ -141,30 +142,30 @@ class Patience:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        asked = False  # whether the client, if it waits for leave to send, was given it
-        whole = False
+        continued = False  # whether a client that sent Expect: 100-continue was told to go on
+        complete = False
 
-        async def watched() -> Message:
-            nonlocal asked, whole
-            asked = True
+        async def receive_watched() -> Message:
+            nonlocal continued, complete
+            continued = True
             message = await receive()
-            whole = message["type"] == "http.disconnect" or not message.get("more_body", False)
+            complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
             return message
 
         async def discard() -> None:
             left = self._limit
-            while not whole and left > 0:
-                left -= len((await watched()).get("body", b""))
+            while not complete and left > 0:
+                left -= len((await receive_watched()).get("body", b""))
 
-        async def patient(message: Message) -> None:
-            waits = "expect" in Headers(scope=scope) and not asked
-            if message["type"] == "http.response.start" and message["status"] >= 400 and not whole and not waits:
+        async def send_after_discarding(message: Message) -> None:
+            waits = "expect" in Headers(scope=scope) and not continued
+            if message["type"] == "http.response.start" and message["status"] >= 400 and not complete and not waits:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(discard(), self._seconds)
             await send(message)
 
-        await self._app(scope, watched, patient)
+        await self._app(scope, receive_watched, send_after_discarding)
 
 
-def _refused(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status)
+def _error(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status)

@@ -14,14 +14,14 @@ MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Keep:
-    """For how many inspections, or days, pictures are kept. Their records always are."""
+class Retention:
+    """For how many inspections, or days, pictures are kept. Inspection records always are."""
 
     count: int | None = None
     days: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Keep:
+    def parse(cls, text: str) -> Retention:
         found = re.fullmatch(r"([1-9][0-9]{0,8})(d?)", text)
         if not found:
             raise NfadError(f"--keep takes a number of inspections such as 50000, or of days such as 30d; got {text!r}")
@@ -38,10 +38,10 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
-    keep: Keep | None = None  # None: everything
-    places: int = 32  # images that may wait for a model
+    retention: Retention | None = None  # None: everything is kept
+    places: int = 32  # length of a model's queue
     upload_limit: int = 64 * MEGABYTE
-    least_free: int = 500 * MEGABYTE  # of the disk, never used
+    least_free: int = 500 * MEGABYTE  # of the disk, left unused
     upload_seconds: float = 60.0
     uploads_at_once: int = 64
 

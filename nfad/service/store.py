@@ -1,28 +1,28 @@
-"""Every inspection in one table, in SQLite or PostgreSQL; what `add` has returned from survives a pulled plug.
+"""Every inspection record in one table of SQLite or PostgreSQL; when `add` returns, it survives a power cut.
 
-A writing transaction begins with its write, never with a read: SQLite then waits for its turn instead of failing.
+A transaction that writes begins with its write, never with a read: SQLite then waits for its turn instead of failing.
 """
 
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from importlib.resources import files
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config as AlembicConfig
 from alembic.util import CommandError
+from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL
 from nfad.service.record import Inspection, first_id
-from nfad.service.tables import FACTS, INSPECTIONS, RATES
-from nfad.system.files import finite
+from nfad.service.tables import INSPECTIONS, METADATA, RATES
 
 ROWS = INSPECTIONS.c
 CHUNK = 500  # rows read at once where there may be millions
@@ -56,7 +56,7 @@ class Filters:
         if self.until is not None:
             yield ROWS.id < _id_at(self.until)
         if self.search:
-            yield ROWS.file_name.icontains(self.search, autoescape=True)
+            yield ROWS.image.icontains(self.search, autoescape=True)
         if self.before is not None:
             yield ROWS.id < self.before
 
@@ -85,7 +85,7 @@ class Store:
         if not inspections:
             return
         with self._engine.begin() as connection:
-            connection.execute(INSPECTIONS.insert(), [finite(asdict(each)) for each in inspections])
+            connection.execute(INSPECTIONS.insert(), [each.as_dict() for each in inspections])
 
     def get(self, id: str) -> Inspection | None:
         found = self._read(sa.select(INSPECTIONS).where(ROWS.id == id))
@@ -101,10 +101,10 @@ class Store:
         page = self.find(filters, CHUNK)
         while page:
             yield from page
-            page = self.find(Filters(**asdict(filters) | {"before": page[-1].id}), CHUNK)
+            page = self.find(replace(filters, before=page[-1].id), CHUNK)
 
     def review(self, id: str, verdict: str | None, note: str | None, time: str | None) -> Inspection | None:
-        """Set or (None) take back what the operator said; None if there is no such inspection."""
+        """Set the operator's review, or take it back (None); returns None if there is no such inspection."""
         values = {"review_verdict": verdict, "review_note": note, "review_time": time}
         with self._engine.begin() as connection:
             connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
@@ -164,13 +164,13 @@ class Store:
         return self._read(sa.select(INSPECTIONS).where(mine).order_by(ROWS.id.desc()).limit(count))[::-1]
 
     def time_of_part(self, model: str, sha256: str, newer: int) -> str | None:
-        """When the inspection was made that so many newer ones have followed."""
+        """The time of the inspection that this many newer ones have followed."""
         mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256)
         with self._engine.connect() as connection:
             return connection.scalar(sa.select(ROWS.time).where(mine).order_by(ROWS.id.desc()).offset(newer).limit(1))
 
     def with_pictures(self, *, beyond: int = 0, until: datetime | None = None, limit: int = CHUNK) -> list[str]:
-        """Ids whose pictures are still there, the oldest that are `beyond` so many newer ones, or from before."""
+        """Ids whose pictures are still there: from before `until`, and without the `beyond` newest of them."""
         chosen = sa.select(ROWS.id).where(ROWS.pictures)
         if until is not None:
             chosen = chosen.where(ROWS.id < _id_at(until))
@@ -178,12 +178,12 @@ class Store:
         with self._engine.connect() as connection:
             return list(connection.scalars(newest))
 
-    def pictures_gone(self, ids: Sequence[str]) -> None:
+    def mark_pictures_removed(self, ids: Sequence[str]) -> None:
         with self._engine.begin() as connection:
             connection.execute(INSPECTIONS.update().where(ROWS.id.in_(ids)).values(pictures=False))
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Those that are inspections."""
+        """Those of the ids that are inspections."""
         with self._engine.connect() as connection:
             return set(connection.scalars(sa.select(ROWS.id).where(ROWS.id.in_(list(ids)))))
 
@@ -193,18 +193,16 @@ class Store:
 
     def _identity(self) -> str:
         with self._engine.begin() as connection:
-            chosen = sa.select(FACTS.c.value).where(FACTS.c.name == "store")
+            chosen = sa.select(METADATA.c.value).where(METADATA.c.name == "store")
             known = connection.scalar(chosen)
             if known is None:
                 known = secrets.token_hex(8)
-                connection.execute(FACTS.insert(), {"name": "store", "value": known})
+                connection.execute(METADATA.insert(), {"name": "store", "value": known})
             return known
 
 
-def _inspection(row: Any) -> Inspection:
-    """What is not a number was kept as NULL."""
-    given = {each.name: row[each.name] for each in fields(Inspection)}
-    return Inspection(**given)
+def _inspection(row: sa.RowMapping) -> Inspection:
+    return Inspection(**{each.name: row[each.name] for each in fields(Inspection)})
 
 
 def _id_at(moment: datetime) -> str:
@@ -220,13 +218,13 @@ def _engine(url: str) -> sa.Engine:
         raise NfadError(f"--db takes sqlite:///FILE or postgresql://…; got {parsed.get_backend_name()}")
     engine = sa.create_engine(parsed, connect_args={"timeout": 30})
 
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions begin where we say, see below
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk
 
-    @sa.event.listens_for(engine, "begin")
+    @event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN")
 

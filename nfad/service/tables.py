@@ -2,19 +2,20 @@
 
 from sqlalchemy import JSON, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
 
-METADATA = MetaData()
+SCHEMA = MetaData()
 
 INSPECTIONS = Table(
     "inspections",
-    METADATA,
+    SCHEMA,
     Column("id", String(22), primary_key=True),
     Column("time", String(24), nullable=False),
+    Column("image", String(255), nullable=False),
+    Column("sha256", String(64), nullable=False),
     Column("model", String(64), nullable=False),
     Column("model_sha256", String(64), nullable=False),
-    Column("file_name", String(255), nullable=False),
-    Column("sha256", String(64), nullable=False),
-    Column("suffix", String(8), nullable=False),
     Column("verdict", String(16), nullable=False),
+    Column("explanation", Text, nullable=False),
+    Column("milliseconds", Double, nullable=False),
     Column("score", Double, nullable=False),
     Column("threshold", Double, nullable=False),
     Column("false_alarm_rate", Double, nullable=False),
@@ -22,16 +23,15 @@ INSPECTIONS = Table(
     Column("unfiltered_verdict", String(16), nullable=False),
     Column("unfiltered_score", Double),
     Column("unfiltered_threshold", Double),
-    Column("gate", Double),
-    Column("participation", Double),
-    Column("nuisance_fraction", Double),
     Column("excess_filtered", Double),
-    Column("sentence", Text, nullable=False),
-    Column("milliseconds", Double, nullable=False),
+    Column("nuisance_fraction", Double),
+    Column("nuisance_by_family", JSON, nullable=False),
+    Column("participation", Double),
+    Column("gate", Double),
+    Column("suffix", String(8), nullable=False),
     Column("width", Integer, nullable=False),
     Column("height", Integer, nullable=False),
     Column("scale", Double, nullable=False),
-    Column("nuisance_by_family", JSON, nullable=False),
     Column("view", JSON, nullable=False),
     Column("pictures", Boolean, nullable=False),
     Column("review_verdict", String(16)),
@@ -42,6 +42,8 @@ INSPECTIONS = Table(
     Index("by_pictures", "pictures", "id"),
 )
 
-RATES = Table("rates", METADATA, Column("model", String(64), primary_key=True), Column("rate", Double, nullable=False))
+RATES = Table("rates", SCHEMA, Column("model", String(64), primary_key=True), Column("rate", Double, nullable=False))
 
-FACTS = Table("facts", METADATA, Column("name", String(32), primary_key=True), Column("value", Text, nullable=False))
+METADATA = Table(
+    "metadata", SCHEMA, Column("name", String(32), primary_key=True), Column("value", Text, nullable=False)
+)

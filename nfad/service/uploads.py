@@ -1,4 +1,4 @@
-"""Files from strangers, straight from the socket to the disk: limits hold while they arrive, not after."""
+"""Untrusted uploads, streamed from the socket to the disk: limits hold while they arrive, not after."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from nfad.service.errors import ApiError
+from nfad.service.pictures import PictureStore
 from nfad.service.record import NAME_LENGTH, as_text
-from nfad.service.refusal import Refused
-from nfad.service.shelf import Shelf
 from nfad.vision.pixels import FORMATS, MAX_PIXELS, MIN_SIDE
 
 FIELD = "image"
 OVERHEAD = 64 * 1024  # boundaries and headers around the files
-AT_ONCE = 1 << 20  # bytes gathered in memory before a thread writes them
+BUFFER = 1 << 20  # bytes gathered in memory before a thread writes them
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file on our disk. `file_name` is the client's word for it: text to show, never a path."""
+    """A file on our disk."""
 
     path: Path
-    file_name: str
+    image: str  # the client's name for it: text to show, never a path
     size: int
     sha256: str
     suffix: str = ""
 
-    def told(self, error: Exception) -> str:
-        """An error without our paths."""
+    def without_path(self, error: Exception) -> str:
+        """An error's message that does not tell the client where the file is on our disk."""
         return str(error).replace(str(self.path), "the upload")
 
 
 @asynccontextmanager
 async def received(
-    request: Request, shelf: Shelf, *, limit: int, files: int, total: int, seconds: float
+    request: Request, pictures: PictureStore, *, limit: int, files: int, total: int, seconds: float
 ) -> AsyncIterator[list[Upload]]:
-    """The files in the field `image` of a multipart request; what the block has not moved away is gone after it."""
+    """The files in the field `image` of a multipart request; what is not moved elsewhere is removed after the block."""
     kind, parameters = parse_options_header(request.headers.get("content-type", ""))
     boundary = parameters.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not 0 < len(boundary) <= 200:
-        raise Refused(400, f"send the image as multipart/form-data, in a field named {FIELD}")
-    form = _Form(boundary, shelf, limit, files)
+        raise ApiError(400, f"send the image as multipart/form-data, in a field named {FIELD}")
+    form = _Form(boundary, pictures, limit, files)
     try:
         await _read(request, form, total, seconds)
         yield form.uploads
@@ -66,48 +66,48 @@ async def _read(request: Request, form: _Form, total: int, seconds: float) -> No
             async for chunk in request.stream():
                 count += len(chunk)
                 if count > total + OVERHEAD:
-                    raise Refused(413, f"the upload is larger than the {total / 1e6:g} MB that are taken at once")
+                    raise ApiError(413, f"the upload is larger than the {total / 1e6:g} MB that are taken at once")
                 gathered += chunk
-                if len(gathered) >= AT_ONCE:
+                if len(gathered) >= BUFFER:
                     await run_in_threadpool(form.write, bytes(gathered))
                     gathered.clear()
             await run_in_threadpool(form.finish, bytes(gathered))
     except TimeoutError:
-        raise Refused(408, f"the upload did not arrive within {seconds:g} s; send it again") from None
+        raise ApiError(408, f"the upload did not arrive within {seconds:g} s; send it again") from None
 
 
 def checked(upload: Upload) -> Upload:
-    """The upload with the suffix its header tells, before it takes a place in the line and a pixel is decoded."""
+    """The upload with the suffix that its header tells; refused here if it is no usable image, before it is queued."""
     return replace(upload, suffix=_suffix(upload))
 
 
 def _suffix(upload: Upload) -> str:
     if upload.size == 0:
-        raise Refused(400, "the upload is empty (0 bytes)")
+        raise ApiError(400, "the upload is empty (0 bytes)")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
             with Image.open(upload.path, formats=list(FORMATS)) as opened:
                 kind, (width, height) = opened.format, opened.size
     except Image.DecompressionBombError:
-        raise Refused(400, "the upload unpacks to far more pixels than an inspection image has") from None
+        raise ApiError(400, "the upload unpacks to far more pixels than an inspection image has") from None
     except Exception:  # Pillow's readers raise many kinds on damaged files
-        raise Refused(
+        raise ApiError(
             400, "the upload is not an image in a known format; send PNG, JPEG, TIFF, BMP, WebP, GIF or PPM"
         ) from None
     if width * height > MAX_PIXELS:
-        raise Refused(400, f"the upload has {width}×{height} pixels; at most {MAX_PIXELS // 10**6} million are read")
+        raise ApiError(400, f"the upload has {width}×{height} pixels; at most {MAX_PIXELS // 10**6} million are read")
     if min(width, height) < MIN_SIDE:
-        raise Refused(400, f"the upload is {width}×{height}; at least {MIN_SIDE} pixels a side are needed")
-    return FORMATS.get(kind, ".jpg")  # what a JPEG turns out to be if it holds several pictures has another name
+        raise ApiError(400, f"the upload is {width}×{height}; at least {MIN_SIDE} pixels a side are needed")
+    return FORMATS.get(str(kind), ".jpg")  # Pillow calls a JPEG that holds several pictures MPO
 
 
 class _Form:
     """A multipart body, part by part into files; called from one thread after the other, never from two at once."""
 
-    def __init__(self, boundary: bytes, shelf: Shelf, limit: int, most: int) -> None:
+    def __init__(self, boundary: bytes, pictures: PictureStore, limit: int, most: int) -> None:
         self.uploads: list[Upload] = []
-        self._shelf, self._limit, self._most = shelf, limit, most
+        self._pictures, self._limit, self._most = pictures, limit, most
         self._paths: list[Path] = []
         self._file: BinaryIO | None = None
         self._name, self._value = b"", b""
@@ -130,17 +130,17 @@ class _Form:
         try:
             self._parser.write(chunk)
         except FormParserError:
-            raise Refused(400, "the request is not well-formed multipart/form-data") from None
+            raise ApiError(400, "the request is not well-formed multipart/form-data") from None
         except OSError as error:
-            raise Refused(507, f"the upload cannot be kept: {error.strerror}; is the disk full?") from error
+            raise ApiError(507, f"the upload cannot be kept: {error.strerror}; is the disk full?") from error
 
     def finish(self, chunk: bytes) -> None:
         """Write the last chunk; refuse what is not a whole form with a file in it."""
         self.write(chunk)
         if not self._ended:
-            raise Refused(400, "the upload broke off before its end; send it again")
+            raise ApiError(400, "the upload broke off before its end; send it again")
         if not self.uploads:
-            raise Refused(400, f"the request holds no file in a field named {FIELD}")
+            raise ApiError(400, f"the request holds no file in a field named {FIELD}")
 
     def close(self) -> None:
         if self._file is not None:
@@ -165,9 +165,9 @@ class _Form:
         if options.get(b"name") != FIELD.encode() or b"filename" not in options:
             return  # another field: read past
         if len(self._paths) == self._most:
-            raise Refused(400, f"at most {self._most} files are taken at once")
-        self._file_name = as_text(options[b"filename"].decode("utf-8", "replace"), NAME_LENGTH)
-        path = self._shelf.new_upload()
+            raise ApiError(400, f"at most {self._most} files are taken at once")
+        self._image = as_text(options[b"filename"].decode("utf-8", "replace"), NAME_LENGTH)
+        path = self._pictures.new_upload()
         self._file = path.open("xb")
         self._paths.append(path)
         self._size, self._hash = 0, hashlib.sha256()
@@ -177,7 +177,7 @@ class _Form:
             return
         self._size += end - start
         if self._size > self._limit:
-            raise Refused(413, f"an image may have {self._limit / 1e6:g} MB; this one has more")
+            raise ApiError(413, f"an image may have {self._limit / 1e6:g} MB; this one has more")
         piece = data[start:end]
         self._hash.update(piece)
         self._file.write(piece)
@@ -187,7 +187,7 @@ class _Form:
             return
         self._file.close()
         self._file = None
-        self.uploads.append(Upload(self._paths[-1], self._file_name, self._size, self._hash.hexdigest()))
+        self.uploads.append(Upload(self._paths[-1], self._image, self._size, self._hash.hexdigest()))
 
     def _end(self) -> None:
         self._ended = True

@@ -8,6 +8,7 @@ import math
 import os
 import secrets
 import shutil
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,29 @@ def new_folder(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def locked(file: Path, message: str) -> Iterator[None]:
+    """Hold a lock that one process at a time can have; if another has it, fail at once with `message`.
+
+    `file` is made beside what it protects and means nothing else. The lock is SQLite's exclusive one: every system has
+    it, and a killed process leaves none. It may be let go of in another thread than it was taken in.
+    """
+    lock = None
+    try:
+        lock = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if lock is not None:
+            lock.close()
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            raise NfadError(message) from None
+        raise NfadError(f"cannot lock {file} ({error}); it needs a local folder with permission to write") from None
+    try:
+        yield
+    finally:
+        lock.close()
 
 
 def sync_folder(folder: Path) -> None:

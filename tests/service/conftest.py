@@ -84,6 +84,12 @@ def database(postgres):
     return postgres + name
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path):
+    """An empty database of either kind."""
+    return f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("database")
+
+
 @pytest.fixture(scope="module")
 def chromium():
     """Starts browsers, with options."""

@@ -10,11 +10,11 @@ from io import BytesIO
 
 import httpx
 import uvicorn
-from nfad.judge import load_judge
 from parts import part
 from PIL import Image
 
 from nfad.cli.serve import serve
+from nfad.model import load_model
 from nfad.service.app import create_app
 from nfad.service.service import open_service
 from nfad.service.settings import Settings
@@ -32,7 +32,7 @@ def image(content=None, name="part.png"):
 
 
 @contextmanager
-def serving(models, data, load=load_judge, **settings):
+def serving(models, data, load=load_model, **settings):
     """A client of a service in this process; `client.service` is the service itself."""
     service = open_service(Settings(data=data, least_free=0, **settings), models, load)
     config = uvicorn.Config(create_app(service), host="127.0.0.1", port=0, log_level="critical", http="h11")

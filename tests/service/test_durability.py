@@ -13,7 +13,7 @@ class Clients:
     """Threads that upload without end and remember what was acknowledged."""
 
     def __init__(self, url, count=4, batch=False):
-        self.kept, self.refusals = [], []
+        self.kept, self.errors = [], []
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(url, index, batch)) for index in range(count)]
         for thread in self._threads:
@@ -38,7 +38,7 @@ class Clients:
                 except httpx.TransportError:
                     continue  # killed: what was not answered may or may not be there
                 if answer.status_code != 200:
-                    self.refusals.append(answer.status_code)
+                    self.errors.append(answer.status_code)
                     continue
                 found = [each["inspection"] for each in answer.json()["results"]] if batch else [answer.json()]
                 self.kept += [(each, content) for each in found]
@@ -111,7 +111,7 @@ def test_sigterm_answers_all_that_waits_and_ends_well(model, tmp_path, port):
         time.sleep(0.01)
     assert process.end() == 0
     clients.stop()
-    assert set(clients.refusals) <= {503}
+    assert set(clients.errors) <= {503}
     again = Process(model, tmp_path, port).wait()
     try:
         check(again.url, tmp_path, clients.kept)

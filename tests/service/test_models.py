@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nfad.judge import load_judge
 from parts import parts, tiny
 from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.errors import NfadError
-from nfad.service.models import NAME, load_judges, named, rate_note
+from nfad.model import load_model
+from nfad.service.models import NAME, load_models, named, rate_note
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,11 @@ def test_two_files_of_the_same_name_are_served_under_two(model, small, tmp_path)
     twin.write_bytes(small.read_bytes())
     loaded = []
     with pytest.raises(NfadError, match=f"two models are called part; give {twin} another name: NAME={twin}"):
-        load_judges([model, twin], loaded.append)
+        load_models([model, twin], loaded.append)
     assert loaded == []  # names are looked at before the first file is opened
     with serving([model, f"line-3={twin}"], tmp_path / "data") as client:
-        facts = client.get("/v1/models").json()["models"]
-        assert [each["name"] for each in facts] == ["part", "line-3"] and facts[0]["sha256"] != facts[1]["sha256"]
+        told = client.get("/v1/models").json()["models"]
+        assert [each["name"] for each in told] == ["part", "line-3"] and told[0]["sha256"] != told[1]["sha256"]
         answer = client.post("/v1/inspect", params={"model": "line-3"}, files=image())
         assert answer.json()["model"] == "line-3"
         assert client.get("/v1/drift", params={"model": "part"}).json()["parts"] == 0
@@ -72,7 +72,7 @@ def test_two_files_of_the_same_name_are_served_under_two(model, small, tmp_path)
 
 def test_another_file_takes_a_name_over(model, small, tmp_path):
     """History stays, drift begins anew, and a rate that the new file cannot promise is told of."""
-    first, second = load_judge(model), load_judge(small)
+    first, second = load_model(model), load_model(small)
     least = second.held_out.smallest_rate
     assert first.held_out.smallest_rate < 0.2 < least
     with serving([f"line-3={model}"], tmp_path) as client:
@@ -83,9 +83,9 @@ def test_another_file_takes_a_name_over(model, small, tmp_path):
         chosen = client.service.model("line-3")
         assert f"set to a false-alarm rate of 0.2, but the {len(second.held_out.filtered)} held-out" in chosen.note
         assert f"support {least:.3g} at the least" in chosen.note
-        [facts] = client.get("/v1/models").json()["models"]
-        assert facts["sha256"] == second.sha256 and facts["false_alarm_rate"] == facts["smallest_rate"] == least
-        assert facts["threshold"] == second.at_rate(least).threshold
+        [told] = client.get("/v1/models").json()["models"]
+        assert told["sha256"] == second.sha256 and told["false_alarm_rate"] == told["smallest_rate"] == least
+        assert told["threshold"] == second.at_rate(least).threshold
         assert client.get("/v1/drift").json()["parts"] == 0
         assert client.get("/v1/review").json()["counts"]["inspections"] == 0
         new = client.post("/v1/inspect", files=image(png(1))).json()
@@ -100,8 +100,8 @@ def test_another_file_takes_a_name_over(model, small, tmp_path):
 
 
 def test_a_rate_other_than_the_files_is_told_of(model):
-    judge = load_judge(model)
-    assert rate_note("line-3", judge, judge.false_alarm_rate) is None
-    assert rate_note("line-3", judge, 0.5) == (
+    own = load_model(model)
+    assert rate_note("line-3", own, own.false_alarm_rate) is None
+    assert rate_note("line-3", own, 0.5) == (
         "line-3 judges at the false-alarm rate of 0.5 it was set to, not at its file's 0.2"
     )

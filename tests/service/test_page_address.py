@@ -108,7 +108,7 @@ def test_an_open_inspection_keeps_the_list_it_is_of(shared, client, past):
     lists(page, few)
     page.keyboard.press("ArrowRight")
     says(page, few[1])
-    name = client.get(f"/v1/inspections/{few[1]}").json()["file_name"]
+    name = client.get(f"/v1/inspections/{few[1]}").json()["image"]
     page.locator("#history-detail h1", has_text=name).wait_for()
     page.get_by_role("link", name="← Inspections found").click()
     page.locator(f"#grid [data-id='{few[1]}'] a:focus").wait_for()
@@ -134,7 +134,7 @@ def test_what_no_filter_understands_is_ignored(shared, client, past, address):
     page = shared(address)
     lists(page, matching(client))
     assert all(field(page, name).input_value() == "" for name in ("verdict", "review", "model", "since", "search"))
-    assert not field(page, "changed").is_checked() and page.locator("#refusals .note").count() == 0
+    assert not field(page, "changed").is_checked() and page.locator("#alerts .note").count() == 0
 
 
 @pytest.mark.parametrize("address", ["constructor", "__proto__/x", "nothing?verdict=normal", "?verdict=normal"])
@@ -142,7 +142,7 @@ def test_an_address_of_no_view_leads_to_the_first_one(opened, address):
     page = opened(address)
     page.locator("#inspect-title").wait_for()
     page.locator("#alarm span").wait_for()
-    assert page.locator("#refusals .note").count() == 0
+    assert page.locator("#alerts .note").count() == 0
 
 
 def test_what_was_typed_last_does_not_follow_into_another_view(shared, past):

@@ -18,7 +18,7 @@ def test_the_history_filters_and_pages(opened, client, past):
     page.locator("#history-count", has_text=re.compile(rf"^{len(wanted)} inspections?$")).wait_for()
     page.get_by_role("button", name="Clear").click()
     one = client.service.store.get(past[0]["id"])
-    client.service.store.add([replace(one, id=new_id(), file_name=f"more-{i}.png") for i in range(60)])
+    client.service.store.add([replace(one, id=new_id(), image=f"more-{i}.png") for i in range(60)])
     page.get_by_label("File name").fill("more-")
     page.locator("#history-count", has_text="48 inspections shown").wait_for()
     page.get_by_role("button", name="Show older ones").click()
@@ -29,10 +29,10 @@ def test_the_history_filters_and_pages(opened, client, past):
 
 
 def test_an_inspection_whose_pictures_are_gone_is_still_told(opened, client, past):
-    client.service.store.pictures_gone([past[1]["id"]])
+    client.service.store.mark_pictures_removed([past[1]["id"]])
     page = opened(f"history/{past[1]['id']}")
     page.get_by_text("were removed to keep the disk free").wait_for()
-    assert page.locator("#history-detail .verdict").get_by_text(past[1]["sentence"]).is_visible()
+    assert page.locator("#history-detail .verdict").get_by_text(past[1]["explanation"]).is_visible()
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_lost_connection_is_told_and_made_up_for(opened, machine):
     page.context.set_offline(False)
     alert(page, "Connected again")
     assert page.locator("#alarm").inner_text() in ("Drift", "Steady")
-    assert page.locator("#refusals .note").count() == 1 and page.get_by_label("Note").input_value() == "kept"
+    assert page.locator("#alerts .note").count() == 1 and page.get_by_label("Note").input_value() == "kept"
     page.keyboard.press("Escape")  # out of the field
     page.keyboard.press("Escape")
     page.locator("#grid .name", has_text="missed-0").wait_for()

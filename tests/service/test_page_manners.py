@@ -180,7 +180,7 @@ def test_axe_finds_nothing_to_object_to(opened, client, past, scheme):
     examine("news")
     page.goto("/#/inspect")
     page.set_input_files("#files", [file("x.txt") | {"buffer": b"no"}])
-    page.locator("#refusals .note").wait_for()
+    page.locator("#alerts .note").wait_for()
     examine("refusal")
     page.context.set_offline(True)
     page.evaluate("dispatchEvent(new Event('online'))")

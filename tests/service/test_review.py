@@ -13,6 +13,7 @@ from service.serving import image, png, serving
 
 from nfad import Detector
 from nfad.data import folder
+from nfad.records import RECORD_FIELDS
 from nfad.service.record import Inspection, as_text, new_id
 from nfad.service.review import photo_name, precision_and_recall, suggest
 from nfad.vision.pixels import FORMATS, find_images
@@ -27,19 +28,19 @@ def detector(model):
 
 @given(SCORES, SCORES, st.floats(0.15, 0.9))
 def test_the_suggestion_is_the_best_rate_there_is(detector, good, bad, rate):
-    judge = detector.at_rate(rate)
+    model = detector.at_rate(rate)
 
     def wrong(threshold):
         return sum(score > threshold for score in good) + sum(score <= threshold for score in bad)
 
-    best = min(wrong(threshold) for threshold in judge.held_out.filtered)
-    found = suggest(judge, good, bad)
+    best = min(wrong(threshold) for threshold in model.held_out.filtered)
+    found = suggest(model, good, bad)
     if found is None:
-        assert wrong(judge.threshold) == best
+        assert wrong(model.threshold) == best
         return
-    assert found.false_alarms[1] + found.missed[1] == wrong(found.threshold) == best < wrong(judge.threshold)
+    assert found.false_alarms[1] + found.missed[1] == wrong(found.threshold) == best < wrong(model.threshold)
     assert detector.at_rate(found.rate).threshold == found.threshold  # it can be set, and does what it says
-    assert f"instead of {wrong(judge.threshold)}" in found.sentence
+    assert f"instead of {wrong(model.threshold)}" in found.sentence
 
 
 def test_precision_and_recall_by_hand():
@@ -68,6 +69,7 @@ def test_the_export_is_a_data_set_that_the_reader_reads(model, tmp_path):
     archive.extractall(tmp_path)
     read = folder.read(tmp_path / "part", "part")
     lines = [json.loads(line) for line in (tmp_path / "part/inspections.jsonl").read_text().splitlines()]
+    assert all(tuple(line)[: len(RECORD_FIELDS)] == RECORD_FIELDS for line in lines)
     ids = {tmp_path / "part" / line["image"]: line["id"] for line in lines}
     found = {ids[sample.path]: sample for sample in (*read.train, *read.test)}
     assert set(found) == {id for id, (_, verdict) in contents.items() if verdict in ("good", "bad")}
@@ -78,9 +80,9 @@ def test_the_export_is_a_data_set_that_the_reader_reads(model, tmp_path):
     assert {line["id"] for line in lines} == set(found) and all(line["review_note"] == "seen" for line in lines)
 
 
-def inspected(file_name, id="0198c5a2f3b17c04d2e9aa", suffix=".png"):
+def inspected(image, id="0198c5a2f3b17c04d2e9aa", suffix=".png"):
     given = {each.name: None for each in fields(Inspection)}
-    return Inspection(**given | {"id": id, "file_name": file_name, "suffix": suffix})
+    return Inspection(**given | {"id": id, "image": image, "suffix": suffix})
 
 
 @pytest.mark.parametrize(

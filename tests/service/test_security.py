@@ -5,8 +5,8 @@ import pytest
 from service.serving import image, serving
 
 from nfad.errors import NfadError
-from nfad.service.security import cookie_of, is_foreign, is_local_name
-from nfad.service.settings import Keep, Settings, is_local
+from nfad.service.security import is_cross_origin, is_local_host, session_cookie
+from nfad.service.settings import Retention, Settings, is_local
 
 TOKEN = "correct-horse-battery"
 CLOSED = [
@@ -42,7 +42,7 @@ def test_the_token_opens_and_the_cookie_is_not_the_token(locked):
     answer = locked.post("/v1/login", json={"token": TOKEN})
     cookie = answer.headers["set-cookie"]
     assert answer.status_code == 204 and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
-    assert TOKEN not in cookie and cookie_of(TOKEN) in cookie
+    assert TOKEN not in cookie and session_cookie(TOKEN) in cookie
     assert locked.get("/v1/models").status_code == 200  # the client has kept the cookie
     assert locked.get("/v1/me").json() == {"login_needed": True, "logged_in": True, "version": "0.1.0"}
     locked.post("/v1/logout")
@@ -121,13 +121,13 @@ def test_settings_refuse_an_open_door(tmp_path):
 
 
 def test_keep_is_a_number_of_inspections_or_days():
-    assert Keep.parse("500") == Keep(count=500) and Keep.parse("30d") == Keep(days=30)
+    assert Retention.parse("500") == Retention(count=500) and Retention.parse("30d") == Retention(days=30)
     for text in ("", "0", "-1", "30 d", "d", "1h", "1e3"):
         with pytest.raises(NfadError, match="--keep"):
-            Keep.parse(text)
+            Retention.parse(text)
 
 
 def test_names_and_origins_by_themselves():
-    assert is_local_name("localhost:80") and not is_local_name("localhost@evil.example")
+    assert is_local_host("localhost:80") and not is_local_host("localhost@evil.example")
     same = httpx.Headers({"host": "a:1", "origin": "http://a:1"})
-    assert not is_foreign(same) and is_foreign(httpx.Headers({"host": "a:1", "origin": "http://a:2"}))
+    assert not is_cross_origin(same) and is_cross_origin(httpx.Headers({"host": "a:1", "origin": "http://a:2"}))

@@ -120,7 +120,7 @@ def test_a_file_name_is_text_and_never_a_path(client, name):
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     answer = client.post("/v1/inspect", content=body, headers=headers)
     assert answer.status_code == 200, answer.text
-    kept = answer.json()["file_name"]
+    kept = answer.json()["image"]
     assert len(kept) <= 255 and "\0" not in kept and name.replace("\0", "").startswith(kept)
     root = client.service.settings.data
     assert {path.name for path in root.iterdir()} <= {
@@ -208,8 +208,8 @@ def test_a_client_that_vanishes_while_sending_leaves_nothing(client):
 
 def test_a_full_disk_is_a_507_before_anything_is_read(model, tmp_path):
     with serving([model], tmp_path) as client:
-        client.service.shelf._least_free = 1 << 60
+        client.service.pictures._least_free = 1 << 60
         assert "disk" in refused(client, png(), status=507)
         assert nothing_left(client)
-        client.service.shelf._least_free = 0
+        client.service.pictures._least_free = 0
         assert client.post("/v1/inspect", files=image()).status_code == 200

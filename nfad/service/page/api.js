@@ -1,6 +1,6 @@
-// The service's HTTP interface, as docs/service.md states it. Every failure is a Refusal with one sentence.
+// The service's HTTP interface, as docs/service.md states it. Every failure is an ApiError with one sentence.
 
-export class Refusal extends Error {
+export class ApiError extends Error {
   // status 0: no answer at all. retryAfter: seconds after which the same request may do better, or null.
   constructor(sentence, status, retryAfter = null) {
     super(sentence);
@@ -17,13 +17,13 @@ export async function send(path, options = {}) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(SILENT, 0, 5);
+    throw new ApiError(SILENT, 0, 5);
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   const sentence = body?.error ?? `The service answered with ${response.status} ${response.statusText}.`;
   const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
-  throw new Refusal(sentence, response.status, Number.isNaN(seconds) ? null : seconds);
+  throw new ApiError(sentence, response.status, Number.isNaN(seconds) ? null : seconds);
 }
 
 const answered = async (path, options) => {

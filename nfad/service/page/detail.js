@@ -18,17 +18,18 @@ import {
 } from "./dom.js";
 import { viewer } from "./viewer.js";
 
-export const changed = ({ verdict, control }) => control.score !== null && control.verdict !== verdict;
+export const changed = inspection =>
+  inspection.unfiltered_score !== null && inspection.unfiltered_verdict !== inspection.verdict;
 
 // { node, flip, mark(verdict) }; `told` hears of the inspection after each review.
 export function detail(station, inspection, { told = () => {}, level = "h2" } = {}) {
   const under = level === "h1" ? "h2" : "h3";
   const picture = viewer(inspection);
   const opinion = review(station, inspection, told, under);
-  const title = el(level, { tabindex: -1, class: "file" }, el("bdi", {}, inspection.file_name || "without a name"));
+  const title = el(level, { tabindex: -1, class: "file" }, el("bdi", {}, inspection.image || "without a name"));
   const node = el(
     "article",
-    { class: `detail ${inspection.verdict}`, "aria-label": `Inspection of ${inspection.file_name}` },
+    { class: `detail ${inspection.verdict}`, "aria-label": `Inspection of ${inspection.image}` },
     el(
       "header",
       {},
@@ -63,12 +64,13 @@ function verdict(inspection) {
     "div",
     { class: `verdict ${inspection.verdict}` },
     el("p", { class: "word" }, icon(inspection.verdict), word(inspection.verdict)),
-    el("p", {}, inspection.sentence),
+    el("p", {}, inspection.explanation),
     changed(inspection) && el("p", { class: "turned" }, icon("turned"), "Verdict changed by the filter"),
   );
 }
 
-function scores({ score, threshold, control, scale, p_value, false_alarm_rate }, heading) {
+function scores(inspection, heading) {
+  const { score, threshold, unfiltered_score, unfiltered_threshold, scale } = inspection;
   return el(
     "section",
     { "aria-label": "Score against threshold" },
@@ -77,12 +79,12 @@ function scores({ score, threshold, control, scale, p_value, false_alarm_rate },
       "div",
       { class: "score" },
       bar("With filter", score, threshold, scale),
-      bar("Without", control.score, control.threshold, scale),
+      bar("Without", unfiltered_score, unfiltered_threshold, scale),
     ),
     el(
       "p",
       { class: "soft" },
-      [odds(p_value), `Threshold for a false-alarm rate of ${rateWords(false_alarm_rate)}.`].join(" "),
+      [odds(inspection.p_value), `Threshold for a false-alarm rate of ${rateWords(inspection.false_alarm_rate)}.`].join(" "),
     ),
   );
 }
@@ -110,11 +112,11 @@ function odds(p) {
   return "No normal part is expected to score this high.";
 }
 
-function deviation(station, { model, nuisance, participation }, heading) {
-  const families = Object.entries(nuisance.by_family);
-  const known = families.length ? families : [["acquisition", nuisance.fraction]];
+function deviation(station, { model, nuisance_fraction, nuisance_by_family, participation }, heading) {
+  const families = Object.entries(nuisance_by_family);
+  const known = families.length ? families : [["acquisition", nuisance_fraction]];
   const shares = known.map(([family, share]) => [familyTint(family), share ?? 0, familyWords(family)]);
-  shares.push(["rest", Math.max(0, 1 - (nuisance.fraction ?? 0)), "the rest: texture, noise, defects"]);
+  shares.push(["rest", Math.max(0, 1 - (nuisance_fraction ?? 0)), "the rest: texture, noise, defects"]);
   const spread = el("p", { class: "soft spread" });
   station.doing(async () => {
     const normals = participation !== null && (await normalsOf(station, model));
@@ -224,7 +226,7 @@ export function tile(inspection, then = null) {
     el(
       "span",
       { class: "told" },
-      el("bdi", { class: "name", title: inspection.file_name }, inspection.file_name || "without a name"),
+      el("bdi", { class: "name", title: inspection.image }, inspection.image || "without a name"),
       el(
         "span",
         { class: "line" },

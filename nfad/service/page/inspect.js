@@ -7,7 +7,7 @@ import { detail, tile } from "./detail.js";
 
 const AT_ONCE = 3; // so that the service finds several to judge together
 const LISTED = 60;
-const PATIENCE = 20; // refusals for a full queue before a photo is given up
+const PATIENCE = 20; // tries against a full queue before a photo is given up
 const PASSING = [0, 401, 408, 429]; // no answer, no longer logged in, too slow, no room; and whatever the service broke
 
 const mayDoBetter = ({ status }) => PASSING.includes(status) || status >= 500;
@@ -58,11 +58,11 @@ export function inspectView(station) {
     try {
       job.inspection = await patiently(job);
       job.state = "done";
-      station.say(`${job.name}: ${job.inspection.sentence}`);
-    } catch (refusal) {
+      station.say(`${job.name}: ${job.inspection.explanation}`);
+    } catch (error) {
       job.state = "failed";
-      job.refusal = refusal;
-      station.fail(refusal, job.name);
+      job.error = error;
+      station.fail(error, job.name);
     }
     render(job);
     if (job.first && job.state === "done") choose(job);
@@ -75,27 +75,27 @@ export function inspectView(station) {
     for (let turn = 1; ; turn++) {
       try {
         return await api.inspect(job.model, job.file, job.name);
-      } catch (refusal) {
-        // Only a refusal for want of room is sure to have left no record; anything else is for a person to repeat.
-        if (refusal.status !== 429 || turn === PATIENCE) throw refusal;
-        const seconds = refusal.retryAfter ?? 1;
-        job.sentence = `The queue is full; trying again in ${seconds} s.`;
+      } catch (error) {
+        // Only a full queue is sure to have left no record; anything else is for a person to repeat.
+        if (error.status !== 429 || turn === PATIENCE) throw error;
+        const seconds = error.retryAfter ?? 1;
+        job.progress = `The queue is full; trying again in ${seconds} s.`;
         render(job);
         await pause(seconds);
       }
     }
   }
 
-  // The same photo once more where that may help; otherwise why not, for whoever has dismissed the refusal.
+  // The same photo once more where that may help; otherwise why not, for whoever has dismissed the message.
   function remedy(job) {
     const again = () => {
       job.state = "waiting";
-      job.sentence = "";
+      job.progress = "";
       work();
     };
-    return mayDoBetter(job.refusal)
+    return mayDoBetter(job.error)
       ? el("button", { type: "button", onclick: again }, "Try again")
-      : el("button", { type: "button", onclick: () => station.fail(job.refusal, job.name) }, "Why?");
+      : el("button", { type: "button", onclick: () => station.fail(job.error, job.name) }, "Why?");
   }
 
   function render(job) {
@@ -125,7 +125,7 @@ export function inspectView(station) {
           "span",
           { class: "told" },
           el("bdi", { class: "name" }, job.name),
-          failed ? badge("unsure", "Not judged") : el("span", { class: "soft" }, job.sentence || "being judged …"),
+          failed ? badge("unsure", "Not judged") : el("span", { class: "soft" }, job.progress || "being judged …"),
           failed && remedy(job),
         ),
       ),

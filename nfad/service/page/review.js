@@ -1,4 +1,4 @@
-// What the corrections say of the detector, and the rate that would have done better.
+// What the corrections say of the model, and the rate that would have done better.
 
 import * as api from "./api.js";
 import { byId, counted, el, percent, rateWords, styled } from "./dom.js";

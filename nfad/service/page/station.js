@@ -42,7 +42,7 @@ const station = {
 const asSentence = words => `${words.charAt(0).toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}`;
 
 function note(sentence, kind, seconds = null) {
-  const place = byId("refusals");
+  const place = byId("alerts");
   const known = [...place.children].find(each => each.dataset.sentence === sentence);
   known?.remove();
   const close = el(
@@ -82,7 +82,7 @@ async function route() {
   const moved = from !== null && key !== from;
   if (moved) {
     views[open].leave?.();
-    byId("refusals").replaceChildren(); // they spoke of what one has left
+    byId("alerts").replaceChildren(); // they spoke of what one has left
   }
   open = key;
   for (const name of Object.keys(views)) {
@@ -146,7 +146,7 @@ async function look(signal) {
 }
 
 function silent(error) {
-  if (!(error instanceof api.Refusal)) reportError(error);
+  if (!(error instanceof api.ApiError)) reportError(error);
   lost = true;
   alarm();
   note(`Connection lost. ${asSentence(error.message)} Trying again.`, "bad");
@@ -155,7 +155,7 @@ function silent(error) {
 async function again() {
   lost = false;
   alarm();
-  byId("refusals").replaceChildren();
+  byId("alerts").replaceChildren();
   station.say("Connected again.", true);
   if (missed) await route();
 }
@@ -183,7 +183,7 @@ byId("login-form").addEventListener("submit", event => {
   station.doing(async () => {
     await api.login(byId("token").value);
     byId("token").value = "";
-    byId("refusals").replaceChildren();
+    byId("alerts").replaceChildren();
     await enter();
   });
 });

@@ -29,7 +29,7 @@ export function viewer(inspection) {
     width: `${100 * view.width}%`,
     height: `${100 * view.height}%`,
   });
-  const photo = el("img", { src: images.photo, alt: `Photo ${inspection.file_name}`, class: "photo" });
+  const photo = el("img", { src: images.photo, alt: `Photo ${inspection.image}`, class: "photo" });
   const stage = styled(el("div", { class: "stage" }, photo, box), { "--ratio": inspection.width / inspection.height });
 
   const slider = el("input", {
@@ -40,27 +40,27 @@ export function viewer(inspection) {
     "aria-label": "Strength of the filter in the map",
   });
   const opacity = el("input", { type: "range", min: 0, max: 100, value: 100, "aria-label": "Opacity of the map" });
-  const without = el("button", { type: "button", class: "end" }, "Without filter");
-  const filtered = el("button", { type: "button", class: "end" }, "With filter");
+  const withoutFilter = el("button", { type: "button", class: "end" }, "Without filter");
+  const withFilter = el("button", { type: "button", class: "end" }, "With filter");
   const told = el("p", { class: "soft found" }, "Loading the map …");
 
   let maps = null;
   const draw = () => {
     const share = slider.value / 100;
-    without.setAttribute("aria-pressed", share === 0);
-    filtered.setAttribute("aria-pressed", share === 1);
+    withoutFilter.setAttribute("aria-pressed", share === 0);
+    withFilter.setAttribute("aria-pressed", share === 1);
     slider.setAttribute(
       "aria-valuetext",
       share === 1 ? "with filter" : share === 0 ? "without filter" : `${slider.value}% of the filter`,
     );
     if (!maps) return;
-    const shown = between(maps.control, maps.filtered, share);
+    const shown = between(maps.unfiltered, maps.filtered, share);
     paint(canvas, shown);
     // Of two thresholds the one between: at either end it is the read-out's own.
-    const ends = [inspection.control.threshold ?? inspection.threshold, inspection.threshold];
+    const ends = [inspection.unfiltered_threshold ?? inspection.threshold, inspection.threshold];
     const line = ends[0] + share * (ends[1] - ends[0]);
     // On a part that passes, a spot above the threshold is no defect, and an outline would look like one.
-    const judged = share < 0.5 ? inspection.control.verdict : inspection.verdict;
+    const judged = share < 0.5 ? inspection.unfiltered_verdict : inspection.verdict;
     const rejected = judged === "anomalous";
     path.setAttribute("d", rejected ? outline(shown, (line / scale) * 255) : "");
     drawing.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
@@ -93,17 +93,17 @@ export function viewer(inspection) {
     styled(stage, { "--heat": opacity.value / 100 });
     opacity.setAttribute("aria-valuetext", `${opacity.value}%`);
   });
-  without.addEventListener("click", () => slide(0));
-  filtered.addEventListener("click", () => slide(100));
+  withoutFilter.addEventListener("click", () => slide(0));
+  withFilter.addEventListener("click", () => slide(100));
   draw();
 
   Promise.all([levels(images.unfiltered_map), levels(images.map)]).then(
-    ([control, map]) => {
-      maps = { control, filtered: map };
+    ([unfiltered, filtered]) => {
+      maps = { unfiltered, filtered };
       draw();
     },
-    refusal => {
-      told.textContent = `The map cannot be shown: ${refusal.message}`;
+    error => {
+      told.textContent = `The map cannot be shown: ${error.message}`;
     },
   );
 
@@ -116,7 +116,7 @@ export function viewer(inspection) {
     el(
       "figcaption",
       {},
-      el("div", { class: "slider", role: "group", "aria-label": "Filter" }, without, slider, filtered),
+      el("div", { class: "slider", role: "group", "aria-label": "Filter" }, withoutFilter, slider, withFilter),
       el(
         "div",
         { class: "under" },

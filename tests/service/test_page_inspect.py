@@ -2,13 +2,13 @@
 
 import re
 import threading
-from dataclasses import replace
 
 import numpy as np
-from nfad.judge import load_judge
 from scipy.ndimage import map_coordinates
 from service.browsing import alert, file, judged, let_pass, levels, newest, painted
 from service.serving import image, png, serving
+
+from nfad.model import load_model
 
 
 def test_from_upload_to_review_and_back_through_the_history(opened, client):
@@ -17,10 +17,10 @@ def test_from_upload_to_review_and_back_through_the_history(opened, client):
     kept = newest(client, search="dent.png")
     assert page.locator("#jobs .tile").count() == 2
     assert shown.locator(".word").inner_text() == kept["verdict"].capitalize()
-    assert shown.locator(".verdict").get_by_text(kept["sentence"]).is_visible()
+    assert shown.locator(".verdict").get_by_text(kept["explanation"]).is_visible()
     sign = ">" if kept["score"] > kept["threshold"] else "≤"
     assert f"{kept['score']:.2f} {sign} {kept['threshold']:.2f}" in shown.locator(".score").inner_text()
-    assert kept["sentence"] in page.locator("#said").inner_text() or "fine.png" in page.locator("#said").inner_text()
+    assert kept["explanation"] in page.locator("#said").inner_text() or "fine.png" in page.locator("#said").inner_text()
 
     shown.get_by_label("Note").fill("dent <b>here</b>")
     with page.expect_response("**/review"):
@@ -44,15 +44,15 @@ def test_from_upload_to_review_and_back_through_the_history(opened, client):
     assert client.get(f"/v1/inspections/{kept['id']}").json()["review"] is None
 
 
-def test_the_slider_goes_from_the_control_map_to_the_filtered_one(opened, client):
+def test_the_slider_goes_from_the_unfiltered_map_to_the_filtered_one(opened, client):
     page = opened(reduced_motion="reduce")
     judged(page, file("slide.png", seed=8, defect=True))
     kept = newest(client, search="slide.png")
-    assert kept["verdict"] == kept["control"]["verdict"] == "anomalous"  # either map is outlined
+    assert kept["verdict"] == kept["unfiltered_verdict"] == "anomalous"  # either map is outlined
     slider = page.get_by_label("Strength of the filter")
-    control, filtered = (levels(client, kept, name) for name in ("unfiltered_map", "map"))
-    assert not np.array_equal(control, filtered)
-    ends = {100: ("map", kept["threshold"]), 0: ("unfiltered_map", kept["control"]["threshold"])}
+    unfiltered, filtered = (levels(client, kept, name) for name in ("unfiltered_map", "map"))
+    assert not np.array_equal(unfiltered, filtered)
+    ends = {100: ("map", kept["threshold"]), 0: ("unfiltered_map", kept["unfiltered_threshold"])}
     for place, (name, threshold) in ends.items():
         slider.focus()
         page.keyboard.press("End" if place else "Home")
@@ -96,7 +96,7 @@ def test_only_what_is_rejected_is_outlined(opened, client):
         assert bool(path.get_attribute("d")) == drawn, strength
         assert ("(outlined)" in found.inner_text()) == drawn
     slider.fill("0")
-    outlined(page, levels(client, kept, "unfiltered_map"), kept["control"]["threshold"] / kept["scale"] * 255)
+    outlined(page, levels(client, kept, "unfiltered_map"), kept["unfiltered_threshold"] / kept["scale"] * 255)
 
 
 def test_names_and_notes_are_never_markup(opened, client):
@@ -120,7 +120,7 @@ def test_a_refusal_is_one_sentence_and_stays_until_it_is_read(opened, client):
     assert page.get_by_text(sentence[5:]).count() == 1
     assert page.get_by_role("button", name="Try again").count() == 0  # it will never be an image
     page.get_by_role("button", name="Dismiss").click()
-    assert page.locator("#refusals .note").count() == 0
+    assert page.locator("#alerts .note").count() == 0
     page.locator("#jobs").get_by_role("button", name="Why?").click()
     alert(page, sentence[5:])
     page.goto("/#/history/0000000000000000000000")
@@ -173,25 +173,24 @@ def test_how_spread_out_a_deviation_is_comes_from_the_models_normals(opened, cli
 
 
 class Held:
-    """A detector that judges when it is let."""
+    """A model that waits until it is let."""
 
-    def __init__(self, detector, leave):
-        self._detector, self._leave = detector, leave
+    def __init__(self, model, leave):
+        self._model, self._leave = model, leave
 
     def __getattr__(self, name):
-        return getattr(self._detector, name)
+        return getattr(self._model, name)
 
     def predict_stream(self, *given, **options):
         assert self._leave.wait(30)
-        return self._detector.predict_stream(*given, **options)
+        return self._model.predict_stream(*given, **options)
 
 
 def test_a_full_queue_is_waited_for(opened, model, tmp_path):
     leave = threading.Event()
 
     def held(path):
-        judge = load_judge(path)
-        return replace(judge, engine=Held(judge.engine, leave), batch=1)
+        return Held(load_model(path), leave)
 
     with serving([model], tmp_path, held, places=1) as busy:
         page = opened(at=busy)
@@ -199,7 +198,7 @@ def test_a_full_queue_is_waited_for(opened, model, tmp_path):
         page.locator("#jobs", has_text="The queue is full; trying again in").wait_for()
         leave.set()
         page.locator("#jobs .tile .badge").nth(3).wait_for()
-        assert page.locator("#refusals .note").count() == 0
+        assert page.locator("#alerts .note").count() == 0
         assert len(busy.get("/v1/inspections").json()["inspections"]) == 4
         page.close()
 
@@ -211,7 +210,7 @@ def test_photos_are_dropped_pasted_and_taken(opened, client):
     page.get_by_role("button", name="Take a photo").click()
     page.locator("#jobs .tile .badge").nth(0).wait_for()
     page.get_by_role("button", name="Close the camera").click()
-    assert newest(client)["file_name"].startswith("camera-") and page.locator("#camera").is_hidden()
+    assert newest(client)["image"].startswith("camera-") and page.locator("#camera").is_hidden()
     # Both events carry files the same way; only a person can make them without a script.
     made = """([kind, bytes]) => {
         const data = new DataTransfer();
@@ -224,7 +223,7 @@ def test_photos_are_dropped_pasted_and_taken(opened, client):
     for number, kind in enumerate(("drop", "paste"), start=1):
         page.evaluate(made, [kind, list(png(60 + number))])
         page.locator("#jobs .tile .badge").nth(number).wait_for()
-        assert newest(client)["file_name"] == f"{kind}.png"
+        assert newest(client)["image"] == f"{kind}.png"
 
 
 def test_no_camera_is_offered_where_there_is_none(chromium, client):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic_core.core_schema import ErrorType
 from service.serving import image, serving
 
-from nfad.service.mistakes import sentence_of
+from nfad.service.errors import validation_message
 
 TYPE = {"Content-Type": "application/json"}
 MOMENT = "must be a moment such as 2026-03-02T09:00:00Z, whose + for a zone is %2B in an address"
@@ -130,8 +130,10 @@ CONTEXT = {"gt": 0, "ge": 1, "lt": 1.0, "le": 200, "expected": "'a' or 'b'", "ma
 
 
 @given(st.sampled_from(get_args(ErrorType)), JSON, st.sampled_from(["query", "path", "body"]), st.text(max_size=99))
-def test_every_kind_of_mistake_has_a_short_sentence(kind, value, place, name):
+def test_every_kind_of_validation_error_has_a_short_sentence(kind, value, place, name):
     where = (place, 1 if kind == "json_invalid" else name)
-    told = sentence_of({"type": kind, "loc": where, "input": value, "ctx": CONTEXT, "msg": "Input should be other"})
+    told = validation_message(
+        {"type": kind, "loc": where, "input": value, "ctx": CONTEXT, "msg": "Input should be other"}
+    )
     assert len(told) < 300 and "Input should" not in told and "{" not in told.replace(name, "").split("; got")[0]
     assert json.loads(json.dumps({"error": told}, ensure_ascii=False).encode()) == {"error": told}

@@ -3,14 +3,12 @@ import sys
 
 import numpy as np
 import pytest
-from nfad.judge import judge_of, load_judge
 from parts import part
 from PIL import Image
 from service.serving import image, png, serving
 
-from nfad import Detector
 from nfad.deploy.export import export
-from nfad.report.pictures import full_at
+from nfad.model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +22,8 @@ def exported(model, tmp_path_factory):
 
 @pytest.mark.slow  # torch's exporter takes its time
 def test_an_exported_model_is_served_like_the_fitted_one(model, exported, tmp_path):
-    fitted, runtime = load_judge(model), load_judge(exported)
-    assert runtime.facts == fitted.facts and runtime.scale == fitted.scale and runtime.batch == fitted.batch
+    fitted, runtime = load_model(model), load_model(exported)
+    assert runtime.threshold == fitted.threshold and runtime.config.batch == fitted.config.batch
     assert runtime.normals == fitted.normals and runtime.sha256 != fitted.sha256
     with serving([model, exported], tmp_path) as client:
         assert client.put("/v1/models/line/rate", json={"rate": 0.5}).json()["false_alarm_rate"] == 0.5
@@ -36,20 +34,13 @@ def test_an_exported_model_is_served_like_the_fitted_one(model, exported, tmp_pa
                 for name in ("part", "line")
             )
             assert one["score"] == pytest.approx(other["score"], rel=1e-3) and one["verdict"] == other["verdict"]
-            assert one["threshold"] == other["threshold"] and one["sentence"] == other["sentence"]
+            assert one["threshold"] == other["threshold"] and one["explanation"] == other["explanation"]
         deep = Image.fromarray((np.random.default_rng(0).random((40, 40)) * 65535).astype(np.uint16))
         deep.save(tmp_path / "deep.png")
         answer = client.post("/v1/inspect", params={"model": "line"}, files=image((tmp_path / "deep.png").read_bytes()))
         assert answer.status_code == 400 and "16 bits" in answer.json()["error"]
         files = [("image", (name, content, "")) for name, content in zip("abc", (png(1), png(1), png(2)))]
         assert client.post("/v1/batch", params={"model": "line"}, files=files).status_code == 200
-
-
-def test_a_judge_is_its_detector(model):
-    detector, judge = Detector.load(model), load_judge(model)
-    assert judge_of(detector, judge.sha256).facts == judge.facts and judge.scale == full_at(detector.threshold)
-    assert judge.predict(part(3)).score == detector.predict(part(3)).score
-    assert judge.at_rate(0.5).threshold == detector.at_rate(0.5).threshold != judge.threshold
 
 
 def test_the_service_itself_needs_no_torch():

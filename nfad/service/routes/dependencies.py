@@ -1,4 +1,4 @@
-"""What all routes share: the service they belong to, and how refusals are documented."""
+"""What routes share: the service, common parameters, how errors are documented, and a limit on concurrent uploads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from nfad.service.answers import Error
-from nfad.service.refusal import Refused
+from nfad.service.errors import ApiError
+from nfad.service.schemas import Error
 from nfad.service.service import Service
 
 REASONS = {
@@ -25,25 +25,33 @@ REASONS = {
     503: "The database does not answer, or the service is stopping.",
     507: "The disk is full.",
 }
+ALWAYS = {401, 403, 422, 503}  # errors that any request may get
+
+Responses = dict[int | str, dict[str, Any]]  # as FastAPI wants them
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: those named, and those any request may meet."""
-    return {s: {"model": Error, "description": REASONS[s]} for s in sorted({*statuses, 401, 403, 422, 503})}
+def errors(*statuses: int) -> Responses:
+    """For OpenAPI: the errors named, and those that any request may get."""
+    return {s: {"model": Error, "description": REASONS[s]} for s in sorted({*statuses, *ALWAYS})}
 
 
-async def service_of(request: Request) -> Service:
-    return request.app.state.service  # async, or every request would first go to a thread for this
+def errors_or(media_type: str, *statuses: int) -> Responses:
+    """For OpenAPI: the same, and a 200 that is not JSON."""
+    return errors(*statuses) | {200: {"content": {media_type: {}}}}
 
 
-Here = Annotated[Service, Depends(service_of)]
+async def get_service(request: Request) -> Service:
+    return request.app.state.service  # async, or FastAPI would use a thread for it at every request
+
+
+ServiceDep = Annotated[Service, Depends(get_service)]
 ModelName = Annotated[
     str | None, Query(description="Name of the model; may be left out when there is one.", max_length=64)
 ]
 
 
-class Uploads:
-    """How many uploads are arriving; each holds a connection and room on the disk."""
+class ConcurrentUploads:
+    """Bounds how many uploads arrive at once; each holds a connection and room on the disk."""
 
     def __init__(self, most: int) -> None:
         self._most, self._count = most, 0
@@ -51,7 +59,7 @@ class Uploads:
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         if self._count >= self._most:
-            raise Refused(429, f"{self._most} uploads are arriving already; send this one again in 1 s", 1)
+            raise ApiError(429, f"{self._most} uploads are arriving already; send this one again in 1 s", 1)
         self._count += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""A model's drift monitor, fed by one thread and asked by others; after a restart it knows what the store knows."""
+"""A model's drift monitor, updated by one thread and read by others; at a start it is replayed from the store."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.service.record import Inspection
 
-REMEMBERED = 2000  # inspections replayed at a start or after a change of rate, in about a second
+REPLAYED = 2000  # inspections replayed at a start or after a change of rate, in about a second
 
 
-class Drift:
+class Monitor:
+    """A DriftMonitor behind a lock."""
+
     def __init__(self, model: Model, past: Iterable[Inspection] = ()) -> None:
         self._lock = threading.Lock()
         self._monitor = DriftMonitor(model.normals, flag_rate=model.false_alarm_rate)
@@ -21,7 +23,7 @@ class Drift:
             self.update(inspection)
 
     def update(self, inspection: Inspection) -> None:
-        """Take in the next inspection; one without finite numbers says nothing about drift."""
+        """Take in the next inspection; one that lacks a number says nothing about drift."""
         with self._lock:
             try:
                 self._monitor.update(numbers_of(inspection))

@@ -1,38 +1,26 @@
-"""The shapes of requests and answers, for OpenAPI and its readers."""
+"""The schemas of requests and responses, as OpenAPI describes them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Literal,
+    NotRequired,  # pydantic takes typing's own from Python 3.12 on
+)
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
+from nfad.records import RECORD_FIELDS, InspectionRecord
 from nfad.service.record import NOTE_LENGTH, Inspection
-from nfad.system.files import finite
 
 Verdict = Literal["normal", "anomalous"]
 Number = Annotated[float | None, Field(description="null where it is not defined")]
-EXAMPLE_ID = "0198c5a2f3b17c04d2e9aa"
 
 
 class Error(BaseModel):
     error: str = Field(examples=["the upload is empty (0 bytes)"])
-
-
-class Control(BaseModel):
-    """What the same detector says without the filter."""
-
-    verdict: Verdict
-    score: Number
-    threshold: Number
-
-
-class Nuisance(BaseModel):
-    """How much a change of the acquisition explains: of the deviation, and of a score that is above normal parts'."""
-
-    fraction: Number
-    excess_filtered: Number = Field(description="share of the control score's excess over normal parts' filtered out")
-    by_family: dict[str, Number] = Field(examples=[{"photometric": 0.2, "background": 0.06, "sensor": 0.05}])
 
 
 class View(BaseModel):
@@ -45,86 +33,79 @@ class View(BaseModel):
 
 
 class Review(BaseModel):
-    """What the operator says."""
+    """The operator's own verdict."""
 
     verdict: Literal["good", "bad", "unsure"]
     note: str
     time: str
 
 
-class Images(BaseModel):
-    """Addresses of the pictures."""
+class Images(TypedDict):
+    """Addresses of the pictures; `detection_map` only where the score is taken of another map than `map`."""
 
     photo: str
     thumbnail: str
     original: str
     map: str
-    detection_map: str
     unfiltered_map: str
-
-    @classmethod
-    def of(cls, id: str) -> Images:
-        base = f"/v1/inspections/{id}"
-        plain = {name: f"{base}/{name}" for name in ("photo", "thumbnail", "original")}
-        return cls(**plain, **{name: f"{base}/maps/{name}" for name in ("map", "detection_map", "unfiltered_map")})
+    detection_map: NotRequired[str]
 
 
-class Inspected(BaseModel):
-    """One judged image."""
-
-    id: str = Field(examples=[EXAMPLE_ID])
-    time: str = Field(examples=["2026-03-02T09:41:07.123Z"])
-    model: str = Field(examples=["bottle"])
-    file_name: str = Field(description="as the client called it", examples=["cam3-0017.jpg"])
-    verdict: Verdict
-    score: float = Field(description="mean of the top hundredth of the detection map, a z-score", examples=[2.31])
-    threshold: float = Field(examples=[4.87])
-    false_alarm_rate: float = Field(examples=[0.01])
-    p_value: Number = Field(description="share of normal images expected to score at least this high", examples=[0.13])
-    control: Control
-    gate: Number
-    participation: Number
-    nuisance: Nuisance
-    sentence: str = Field(
-        examples=[
-            "Normal, with and without the filter; 12% of the deviation is illumination-like and was filtered out."
-        ]
+def images_of(inspection: Inspection) -> Images:
+    base = f"/v1/inspections/{inspection.id}"
+    images = Images(
+        photo=f"{base}/photo",
+        thumbnail=f"{base}/thumbnail",
+        original=f"{base}/original",
+        map=f"{base}/maps/map",
+        unfiltered_map=f"{base}/maps/unfiltered_map",
     )
-    milliseconds: float = Field(description="from the whole upload to the judgement", examples=[41.2])
+    if inspection.has_detection_map:
+        images["detection_map"] = f"{base}/maps/detection_map"
+    return images
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionOut(InspectionRecord):
+    """The inspection record, field by field as docs/record.md says, then what the service adds to it."""
+
+    # Every field is in every response, also those that have a default.
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
+
     width: int
     height: int
     view: View
-    scale: float = Field(description="the z-score at which colours are full", examples=[9.7])
+    scale: Annotated[float, Field(description="the z-score at which colours are full", examples=[9.7])]
     review: Review | None
-    images: Images | None = Field(description="null once retention has removed them")
+    images: Annotated[Images | None, Field(description="null once retention has removed them")]
 
     @classmethod
-    def of(cls, inspection: Inspection) -> Inspected:
-        kept = Inspection(**finite(asdict(inspection)))
-        same = ("id", "time", "model", "file_name", "verdict", "score", "threshold", "false_alarm_rate", "p_value")
-        same += ("gate", "participation", "sentence", "milliseconds", "width", "height", "scale")
+    def from_inspection(cls, inspection: Inspection) -> InspectionOut:
+        review = None
+        if inspection.review_verdict is not None:
+            review = Review.model_validate(
+                {
+                    "verdict": inspection.review_verdict,
+                    "note": inspection.review_note or "",
+                    "time": inspection.review_time or "",
+                }
+            )
         return cls(
-            **{name: getattr(kept, name) for name in same},
-            control=Control(
-                verdict=kept.unfiltered_verdict, score=kept.unfiltered_score, threshold=kept.unfiltered_threshold
-            ),
-            nuisance=Nuisance(
-                fraction=kept.nuisance_fraction,
-                excess_filtered=kept.excess_filtered,
-                by_family=dict(kept.nuisance_by_family),
-            ),
-            view=View(**kept.view),
-            review=kept.review_verdict
-            and Review(verdict=kept.review_verdict, note=kept.review_note or "", time=kept.review_time or ""),
-            images=Images.of(kept.id) if kept.pictures else None,
+            **{name: getattr(inspection, name) for name in RECORD_FIELDS},
+            width=inspection.width,
+            height=inspection.height,
+            view=View(**inspection.view),
+            scale=inspection.scale,
+            review=review,
+            images=images_of(inspection) if inspection.pictures else None,
         )
 
 
 class BatchItem(BaseModel):
     """One file of a batch: an inspection, or an error with the status it would have had alone."""
 
-    file_name: str
-    inspection: Inspected | None
+    image: str = Field(description="the file's name, as the client called it")
+    inspection: InspectionOut | None
     error: str | None
     status: int
 
@@ -134,7 +115,7 @@ class Batch(BaseModel):
 
 
 class Page(BaseModel):
-    inspections: list[Inspected]
+    inspections: list[InspectionOut]
     next: str | None = Field(description="pass as `before` for the next page; null on the last")
 
 
@@ -160,7 +141,7 @@ class Me(BaseModel):
     version: str
 
 
-class Fact(BaseModel):
+class Metadata(BaseModel):
     name: str
     value: str
 
@@ -170,17 +151,17 @@ class RateAt(BaseModel):
     threshold: float
 
 
-class Places(BaseModel):
+class QueueOut(BaseModel):
     waiting: int
     places: int
 
 
-class ModelFacts(BaseModel):
+class ModelOut(BaseModel):
     """A model being served."""
 
     name: str
     sha256: str = Field(description="of the model file")
-    facts: list[Fact]
+    metadata: list[Metadata]
     fitted_on: int
     held_out: int
     false_alarm_rate: float
@@ -188,12 +169,12 @@ class ModelFacts(BaseModel):
     unfiltered_threshold: float
     smallest_rate: float = Field(description="the lowest false-alarm rate its held-out normals support")
     rates: list[RateAt]
-    queue: Places
+    queue: QueueOut
     drift: str = Field(examples=["steady"])
 
 
 class Models(BaseModel):
-    models: list[ModelFacts]
+    models: list[ModelOut]
 
 
 class Change(BaseModel):
@@ -216,8 +197,8 @@ class WhatIf(BaseModel):
     anomalous: Change
     newly_rejected: int
     newly_accepted: int
-    rejected: list[Inspected] = Field(description="of the newly rejected the nearest to the threshold, 12 at most")
-    accepted: list[Inspected] = Field(description="of the newly accepted the nearest to the threshold, 12 at most")
+    rejected: list[InspectionOut] = Field(description="of the newly rejected the nearest to the threshold, 12 at most")
+    accepted: list[InspectionOut] = Field(description="of the newly accepted the nearest to the threshold, 12 at most")
     false_alarms: Change
     missed: Change
     reviewed: Reviewed
@@ -242,7 +223,7 @@ class Block(BaseModel):
     high: dict[str, Number]
 
 
-class DriftAnswer(BaseModel):
+class DriftOut(BaseModel):
     """Whether the line still looks like the normals the model was fitted on."""
 
     model: str
@@ -283,7 +264,7 @@ class NowThen(BaseModel):
     then: int
 
 
-class SuggestionAnswer(BaseModel):
+class SuggestionOut(BaseModel):
     rate: float
     threshold: float
     false_alarms: NowThen
@@ -291,15 +272,15 @@ class SuggestionAnswer(BaseModel):
     sentence: str
 
 
-class ReviewAnswer(BaseModel):
-    """What the operator's corrections say of a model."""
+class ReviewReport(BaseModel):
+    """How often a model agrees with the operator's reviews."""
 
     model: str
     counts: Counts
     table: Table
     precision: Range
     recall: Range
-    suggestion: SuggestionAnswer | None
+    suggestion: SuggestionOut | None
     notes: list[str]
 
 

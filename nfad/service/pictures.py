@@ -1,13 +1,13 @@
-"""Photos and maps on disk: a folder an inspection, named by its id alone, that appears whole or not at all."""
+"""Photos and maps on disk: one folder per inspection, named by its id alone, that appears whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -18,42 +18,42 @@ from PIL import Image
 from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.report.pictures import bounded
+from nfad.service.errors import ApiError
 from nfad.service.record import time_of
-from nfad.service.refusal import Refused
-from nfad.system.files import ready_folder, replacing
+from nfad.system.files import locked, ready_folder, replacing, sync_folder
 from nfad.vision.pixels import eight_bits, load_part
 
-MAPS = ("map", "detection_map", "unfiltered_map")
 PHOTO_SIDE, THUMBNAIL_SIDE = 1600, 256
 COARSER = 2  # maps are smooth: at half the view's resolution they lose less than a hundredth of their range
 LOW, SPAN = -8.0, 128.0  # z-scores that 16 bits hold, in steps of 0.002; colours are full long before the end
-SYNCS = 8  # files synced at once
-RECENT = 2  # days of pictures looked through at a start for what a crash has left
+SYNC_THREADS = 8
+RECENT_DAYS = 2  # looked through at a start for what a crash has left
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is kept of a judged image beside the upload itself, encoded; larger pictures are drawn when asked for."""
+    """What is stored beside the upload itself, encoded; larger pictures are drawn when they are asked for."""
 
     thumbnail: bytes
     maps: bytes
 
 
-def drawn(thumbnail: np.ndarray, prediction: Prediction) -> Pictures:
-    """Encode a thumbnail and a prediction's maps, one below the other."""
-    maps = [each for name in MAPS if (each := getattr(prediction, name)) is not None]
-    coarse = [np.asarray(Image.fromarray(each).reduce(COARSER)) for each in maps]
-    return Pictures(_encoded(thumbnail, "JPEG", quality=80), _encoded(raw(np.concatenate(coarse)), "TIFF"))
+def encode_pictures(thumbnail: np.ndarray, prediction: Prediction) -> Pictures:
+    """A thumbnail, and a prediction's maps one below the other: `map`, `detection_map` if there is one, the
+    unfiltered map."""
+    maps = [prediction.map, prediction.detection_map, prediction.unfiltered_map]
+    coarse = [np.asarray(Image.fromarray(each).reduce(COARSER)) for each in maps if each is not None]
+    return Pictures(_encode(thumbnail, "JPEG", quality=80), _encode(raw(np.concatenate(coarse)), "TIFF"))
 
 
-def shown(pixels: np.ndarray, side: int) -> np.ndarray:
-    """A photo of 8 or 16 bits as people see it, its longest side bounded."""
+def for_display(pixels: np.ndarray, side: int) -> np.ndarray:
+    """A photo of 8 or 16 bits in 8 bits, its longest side at most `side`."""
     return bounded(eight_bits(pixels), side)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An upload to be kept under an id."""
+    """An upload to be stored under an id."""
 
     id: str
     upload: Path
@@ -61,75 +61,78 @@ class Entry:
     pictures: Pictures
 
 
-class Shelf:
+class PictureStore:
     """The data folder; for one process at a time."""
 
     def __init__(self, root: Path, least_free: int = 0) -> None:
         self.root, self._least_free = ready_folder(root), least_free
         self._incoming, self._pictures = self.root / "incoming", self.root / "pictures"
-        self._lock, self._threads = _lock(self.root), ThreadPoolExecutor(SYNCS, "syncing")
-        # However many ask, one whole photo is in memory, and in one thread's: each keeps for itself what it has freed.
-        self._drawing = ThreadPoolExecutor(1, "drawing")
-        shutil.rmtree(self._incoming, ignore_errors=True)  # what was under way when the last process ended
+        self._held = ExitStack()
+        taken = f"another `nfad serve` uses {root}; stop it or name another folder (--data)"
+        self._held.enter_context(locked(self.root / "lock", taken))
+        self._syncing = self._held.enter_context(ThreadPoolExecutor(SYNC_THREADS, "syncing"))
+        # One thread draws for all: a whole photo takes much memory, and a thread keeps for itself what it has freed.
+        self._drawing = self._held.enter_context(ThreadPoolExecutor(1, "drawing"))
+        shutil.rmtree(self._incoming, ignore_errors=True)  # uploads that were under way when the last process ended
         for folder in (self._incoming, self._pictures):
             folder.mkdir(exist_ok=True)
 
     def close(self) -> None:
-        self._threads.shutdown()
-        self._drawing.shutdown()
-        self._lock.close()
+        self._held.close()
 
-    def belong_to(self, store: str) -> None:
-        """Tie the folder to one database: what another one does not know of would be taken for litter."""
+    def bind_to(self, database: str) -> None:
+        """Tie the folder to one database: `sweep` would remove the pictures of inspections another does not have."""
         note = self.root / "database"
         if not note.exists():
             with replacing(note) as file:
-                file.write(store.encode())
-        if note.read_text(encoding="utf-8") != store:
+                file.write(database.encode())
+        if note.read_text(encoding="utf-8") != database:
             raise NfadError(
                 f"{self.root} holds the pictures of another database; name the one it was used with (--db), "
                 "or another folder (--data)"
             )
 
     def sweep(self, known: Callable[[Iterable[str]], set[str]]) -> None:
-        """Remove pictures that were put here but, because of a crash, never committed as an inspection."""
-        for day in sorted(self._pictures.iterdir())[-RECENT:]:
+        """Remove pictures whose inspection was, because of a crash, never committed; `known` tells those that were."""
+        for day in sorted(self._pictures.iterdir())[-RECENT_DAYS:]:
             found = {folder.name for folder in day.iterdir()}
             for id in found - known(found):
                 self.remove(id)
 
     def free(self) -> int:
+        """Bytes free on the disk."""
         return shutil.disk_usage(self.root).free
 
     def check_room(self, size: int = 0) -> None:
-        """Refuse while there is still room to run in."""
+        """Refuse an upload of that size if it would leave less free than the service needs to run."""
         if self.free() - size < self._least_free:
-            raise Refused(507, "the disk of the service is full; free some space or start it with --keep")
+            raise ApiError(507, "the disk of the service is full; free some space or start it with --keep")
 
     def new_upload(self) -> Path:
         return self._incoming / secrets.token_hex(8)
 
     def put(self, entries: Sequence[Entry]) -> None:
-        """Move uploads here with their pictures, all or none; they are on the disk when this returns."""
-        parts = [self._incoming / f"{entry.id}.parts" for entry in entries]
+        """Move uploads here with their pictures, all or none; they are synced to disk when this returns."""
+        written = [self._incoming / f"{entry.id}.parts" for entry in entries]
         places = [self._folder(entry.id) for entry in entries]
         try:
-            written = [path for entry, folder in zip(entries, parts, strict=True) for path in _fill(folder, entry)]
-            # Side by side: a disk syncs ten files in little more time than one.
-            list(self._threads.map(_sync, [*written, *parts]))
+            files = [path for entry, folder in zip(entries, written, strict=True) for path in _write(folder, entry)]
+            # In parallel: a disk syncs ten files in little more time than one.
+            list(self._syncing.map(_sync_file, files))
+            list(self._syncing.map(sync_folder, written))
             days = {place.parent for place in places}
             for day in days:
                 if not day.exists():
                     day.mkdir()
-                    _sync(self._pictures)
-            for folder, place in zip(parts, places, strict=True):
+                    sync_folder(self._pictures)
+            for folder, place in zip(written, places, strict=True):
                 os.replace(folder, place)
             for day in days:
-                _sync(day)
+                sync_folder(day)
         except OSError as error:
-            for folder in (*parts, *places):
+            for folder in (*written, *places):
                 shutil.rmtree(folder, ignore_errors=True)
-            raise Refused(507, f"the pictures cannot be kept: {error.strerror}; is the disk full?") from error
+            raise ApiError(507, f"the pictures cannot be kept: {error.strerror}; is the disk full?") from error
 
     def path(self, id: str, name: str) -> Path | None:
         """One of the files of an inspection, if it is still there."""
@@ -141,7 +144,7 @@ class Shelf:
         path = self.path(id, f"original{suffix}")
         if path is None:
             return None
-        return self._drawing.submit(lambda: shown(load_part(path), PHOTO_SIDE)).result()
+        return self._drawing.submit(lambda: for_display(load_part(path), PHOTO_SIDE)).result()
 
     def map(self, id: str, name: str) -> np.ndarray | None:
         """One of the z-score maps of the model's view."""
@@ -150,9 +153,10 @@ class Shelf:
             return None
         with Image.open(path) as opened:
             values = np.asarray(opened, dtype=np.float32)
-        kept = np.split(values, round(values.shape[0] / values.shape[1]))  # a view is square
-        place = {"map": 0, "detection_map": len(kept) - 2, "unfiltered_map": -1}[name]  # the first may be both
-        return kept[place] * (SPAN / 65535) + LOW
+        maps = np.split(values, round(values.shape[0] / values.shape[1]))  # a view is square
+        # Where two maps are stored, the first is the detection map as well.
+        index = {"map": 0, "detection_map": len(maps) - 2, "unfiltered_map": len(maps) - 1}[name]
+        return maps[index] * (SPAN / 65535) + LOW
 
     def remove(self, id: str) -> None:
         shutil.rmtree(self._folder(id), ignore_errors=True)
@@ -167,25 +171,25 @@ class Shelf:
 
 
 def png(values: np.ndarray) -> bytes:
-    return _encoded(values, "PNG", compress_level=1)
+    return _encode(values, "PNG", compress_level=1)
 
 
 def raw(view: np.ndarray) -> np.ndarray:
-    """A map as the 16-bit values it is kept in."""
+    """A map as the 16-bit values it is stored in."""
     return np.rint((np.nan_to_num(view) - LOW) * (65535 / SPAN)).clip(0, 65535).astype(np.uint16)
 
 
 def jpeg(values: np.ndarray) -> bytes:
-    return _encoded(values, "JPEG", quality=90)
+    return _encode(values, "JPEG", quality=90)
 
 
-def _encoded(values: np.ndarray, kind: str, **options: int) -> bytes:
+def _encode(values: np.ndarray, kind: str, **options: int) -> bytes:
     buffer = BytesIO()
     Image.fromarray(values).save(buffer, kind, **options)
     return buffer.getvalue()
 
 
-def _fill(folder: Path, entry: Entry) -> list[Path]:
+def _write(folder: Path, entry: Entry) -> list[Path]:
     """Write an entry's files, not yet synced, into a new folder."""
     folder.mkdir()
     (folder / "thumbnail.jpg").write_bytes(entry.pictures.thumbnail)
@@ -194,23 +198,6 @@ def _fill(folder: Path, entry: Entry) -> list[Path]:
     return list(folder.iterdir())
 
 
-def _sync(path: Path) -> None:
-    """A file's content, or the names in a folder."""
-    if os.name == "nt" and path.is_dir():  # Windows has no such thing as a synced folder
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _lock(root: Path) -> sqlite3.Connection:
-    """Refuse a second process; the lock is SQLite's, so that every system has it and a killed process leaves none."""
-    lock = sqlite3.connect(root / "lock", timeout=0, isolation_level=None, check_same_thread=False)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error:
-        lock.close()
-        raise NfadError(f"another `nfad serve` uses {root}; stop it or name another folder (--data)") from None
-    return lock
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

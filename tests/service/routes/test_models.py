@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from service.serving import image, png, serving
 
+from nfad import Detector
 from nfad.service.record import new_id
 
 
@@ -43,3 +44,24 @@ def test_what_if_changes_both_ways_and_names_a_dozen_at_most(client):
         assert changing[which] == nearest and {each.model_sha256 for each in nearest} == {sha256}
     [one] = client.get("/v1/models/part/what-if", params={"rate": 0.9}).json()["rejected"][:1]
     assert client.get(f"/v1/inspections/{one['id']}").json() == one
+
+
+def test_a_rate_holds_from_the_next_image_on_and_after_a_restart(model, tmp_path):
+    detector = Detector.load(model)
+    with serving([model], tmp_path / "data") as client:
+        [told] = client.get("/v1/models").json()["models"]
+        assert told["smallest_rate"] == detector.held_out.smallest_rate == pytest.approx(1 / 7)
+        assert {"rate": 0.2, "threshold": detector.threshold} in told["rates"]
+        before = client.post("/v1/inspect", files=image(png(1))).json()
+        foreseen = client.get("/v1/models/part/what-if", params={"rate": 0.9}).json()
+        assert foreseen["inspections"] == 1 and foreseen["threshold"] == detector.at_rate(0.9).threshold
+        assert foreseen["anomalous"] == {"as_judged": 0, "at_rate": 1} and foreseen["newly_rejected"] == 1
+        too_low = client.put("/v1/models/part/rate", json={"rate": 0.01})
+        assert too_low.status_code == 422 and "held-out normals" in too_low.json()["error"]
+        assert client.put("/v1/models/part/rate", json={"rate": 0.9}).json()["false_alarm_rate"] == 0.9
+        after = client.post("/v1/inspect", files=image(png(1))).json()
+        assert before["verdict"] == "normal" and after["verdict"] == "anomalous" and before["score"] == after["score"]
+        assert client.get(f"/v1/inspections/{before['id']}").json() == before
+    with serving([model], tmp_path / "data") as client:
+        assert client.get("/v1/models").json()["models"][0]["false_alarm_rate"] == 0.9
+        assert client.get("/v1/drift").json()["parts"] == 2  # it remembers what the store knows

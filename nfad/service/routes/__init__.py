@@ -1,0 +1,1 @@
+"""What the service does at each address; docs/service.md describes them all."""

@@ -1,0 +1,118 @@
+"""Routes: the models, their false-alarm rates, and their drift."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from nfad.drift.state import Answer
+from nfad.report.page import about
+from nfad.service.models import ServedModel, thresholds
+from nfad.service.routes.dependencies import ModelName, ServiceDep, errors
+from nfad.service.schemas import (
+    Block,
+    Change,
+    DriftOut,
+    InspectionOut,
+    Metadata,
+    ModelOut,
+    Models,
+    Question,
+    QueueOut,
+    RateAt,
+    RateIn,
+    Reviewed,
+    WhatIf,
+)
+from nfad.system.files import finite
+
+router = APIRouter(prefix="/v1", tags=["Models"])
+Name = Annotated[str, Path(max_length=64, description="A model's name.")]
+SHOWN = 12  # inspections that would change sides, either way
+
+
+@router.get("/models", summary="The models being served", responses=errors())
+def models(service: ServiceDep) -> Models:
+    return Models(models=[_model_out(model) for model in service.models.values()])
+
+
+@router.put("/models/{name}/rate", summary="Set the false-alarm rate", responses=errors(400, 404, 413))
+def set_rate(service: ServiceDep, name: Name, wanted: RateIn) -> ModelOut:
+    """Holds from the next image on and after a restart; past inspections keep their verdict."""
+    model = service.model(name)
+    model.set_rate(wanted.rate)
+    return _model_out(model)
+
+
+@router.get("/models/{name}/what-if", summary="What a rate would have done", responses=errors(404))
+def what_if(service: ServiceDep, name: Name, rate: Annotated[float, Query(gt=0, lt=1)]) -> WhatIf:
+    """Of the inspections that this model file has judged, and which of them are nearest to changing sides."""
+    model = service.model(name)
+    model.check_rate(rate)
+    threshold, _ = model.model.held_out.at(rate)
+    counts = service.store.counts(model.name, model.sha256, threshold)
+    changing = service.store.changing(model.name, model.sha256, threshold, SHOWN)
+
+    def change(what: str) -> Change:
+        return Change(as_judged=counts[what], at_rate=counts[f"{what}_then"])
+
+    return WhatIf(
+        model=model.name,
+        rate=rate,
+        threshold=threshold,
+        inspections=counts["inspections"],
+        anomalous=change("anomalous"),
+        newly_rejected=counts["newly_rejected"],
+        newly_accepted=counts["newly_accepted"],
+        **{name: [InspectionOut.from_inspection(each) for each in some] for name, some in changing.items()},
+        false_alarms=change("false_alarms"),
+        missed=change("missed"),
+        reviewed=Reviewed(good=counts["good"], bad=counts["bad"]),
+    )
+
+
+@router.get("/drift", summary="Whether the line has changed", responses=errors(400, 404))
+def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
+    """Three questions of all inspections in order: has the acquisition moved, do ordinary parts score as before, are
+    more parts flagged than should be."""
+    chosen = service.model(model)
+    state = chosen.monitor.state()
+    since_time = None
+    if state.since is not None:
+        since_time = service.store.time_of_part(chosen.name, chosen.sha256, state.parts - state.since)
+    return DriftOut(
+        model=chosen.name,
+        state=state.verdict,
+        alarm=state.alarm,
+        sentence=state.sentence,
+        parts=state.parts,
+        since=state.since,
+        since_time=since_time,
+        questions={answer.question: _question(answer) for answer in (state.nuisance, state.bulk, state.tail)},
+        normals=Block(**finite(asdict(state.normals))),
+        blocks=[Block(**finite(asdict(block))) for block in state.blocks],
+    )
+
+
+def _model_out(served: ServedModel) -> ModelOut:
+    model = served.model
+    return ModelOut(
+        name=served.name,
+        sha256=served.sha256,
+        metadata=[Metadata(name=name, value=value) for name, value in about(model).items()],
+        fitted_on=model.fitted_on,
+        held_out=len(model.held_out.filtered),
+        false_alarm_rate=model.false_alarm_rate,
+        threshold=model.threshold,
+        unfiltered_threshold=model.held_out.at(model.false_alarm_rate)[1],
+        smallest_rate=model.held_out.smallest_rate,
+        rates=[RateAt(rate=rate, threshold=threshold) for rate, threshold in thresholds(model).items()],
+        queue=QueueOut(waiting=served.queue.waiting, places=served.queue.places),
+        drift=served.monitor.state().verdict,
+    )
+
+
+def _question(answer: Answer) -> Question:
+    return Question(**finite({name: value for name, value in asdict(answer).items() if name != "question"}))
