@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import overload
 
@@ -28,7 +29,7 @@ from nfad.fitting.views import ViewCache
 from nfad.records import Geometry, Prediction
 from nfad.reference.scoring import Scores, calibrate, z_scored
 from nfad.system.progress import Progress, Skip
-from nfad.verdict.prediction import Outputs, judged
+from nfad.verdict.prediction import Outputs, Rule
 from nfad.verdict.threshold import Threshold
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.teacher import Teacher, load_teacher
@@ -69,8 +70,8 @@ class Detector(Fitted):
             def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
                 for chosen in indices.split(config.batch):
                     tokens, prior = cache.read(chosen)
-                    seen = views(chosen) if config.reference == "student" else None
-                    yield tokens, seen, chosen if in_fit else None, prior if config.foreground else None
+                    predicted = scorer.predicted(views(chosen)) if config.reference == "student" else None
+                    yield tokens, predicted, chosen if in_fit else None, prior if config.foreground else None
 
             if progress:
                 progress("calibrating", 0, len(views))
@@ -95,9 +96,13 @@ class Detector(Fitted):
         """The rate the threshold stands for: the one asked for, or the smallest the held-out normals support."""
         return self.held_out.supported(self.config.false_alarm_rate)
 
+    @cached_property
+    def rule(self) -> Rule:
+        return Rule.at(self.held_out, self.config.false_alarm_rate)
+
     @property
     def threshold(self) -> float:
-        return self.held_out.at(self.config.false_alarm_rate)[0]
+        return self.rule.threshold
 
     @property
     def architecture(self) -> str:
@@ -126,6 +131,12 @@ class Detector(Fitted):
         once. `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         """
         seen: list[tuple[str, Tensor, Geometry]] = []
+
+        def judged() -> Iterator[Prediction]:
+            predictions = self.predict_views(torch.stack([view for _, view, _ in seen]))
+            for prediction, (name, _, geometry) in zip(predictions, seen, strict=True):
+                yield dataclasses.replace(prediction, source=name, geometry=geometry)
+
         for image in images:
             try:
                 view, geometry = to_view(load_part(image), self.config.size, self.config.resize)
@@ -136,25 +147,43 @@ class Detector(Fitted):
                 continue
             seen.append(("" if isinstance(image, np.ndarray) else str(image), view, geometry))
             if len(seen) == (self.config.batch if prefetch else 1):
-                yield from self._predictions(seen)
+                yield from judged()
                 seen = []
         if seen:
-            yield from self._predictions(seen)
+            yield from judged()
 
     def predict_views(self, views: Float[Tensor, "image 3 size size"]) -> list[Prediction]:
         """The same for views in [0, 1] at the model's size, e.g. changed on purpose."""
         out = self.predict_tensor(views)
-        return [self._judged(out, index, None, "") for index in range(len(views))]
+        maps = {name: each.numpy() for name, each in out.maps.items()}
+        shown = maps.get("localization", maps["detection"])
+        return [
+            self.rule(
+                Outputs(
+                    score=float(out.score[index]),
+                    unfiltered_score=float(out.unfiltered_score[index]),
+                    map=shown[index],
+                    unfiltered_map=maps["control"][index],
+                    participation=float(out.participation[index]),
+                    nuisance_fraction=float(out.nuisance_fraction[index]),
+                    nuisance_by_family={name: float(share[index]) for name, share in out.nuisance_by_family.items()},
+                    detection_map=None if out.gate is None else maps["detection"][index],
+                    gate=None if out.gate is None else float(out.gate[index]),
+                )
+            )
+            for index in range(len(views))
+        ]
 
     def check_takes_views(self) -> None:
         """It always does."""
 
     def predict_tensor(self, views: Float[Tensor, "image 3 size size"]) -> Scores:
         """The tensor door: views in [0, 1] at the model's size, numbers and maps of the whole batch."""
+        predicted = self.scorer.predicted(views)
         if self.config.foreground:
             tokens, prior = self.teacher.tokens_and_prior(views)
-            return self._from_tokens(tokens, views, None, prior)
-        return self._from_tokens(self.teacher.tokens(views), views)
+            return self._from_tokens(tokens, predicted, None, prior)
+        return self._from_tokens(self.teacher.tokens(views), predicted)
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""
@@ -165,34 +194,17 @@ class Detector(Fitted):
         """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did."""
         return cls(**vars(artifact.load(Path(path), weights)))
 
+    @torch.inference_mode()
     def _from_tokens(
-        self, tokens: list[Tensor], views: Tensor | None, exclude: Tensor | None = None, prior: Tensor | None = None
+        self,
+        tokens: list[Tensor],
+        predicted: list[Tensor] | None,
+        exclude: Tensor | None = None,
+        prior: Tensor | None = None,
     ) -> Scores:
         config = self.config
-        with torch.inference_mode():
-            out = self.scorer(tokens, views, exclude, prior)
-            return z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
-
-    def _predictions(self, seen: list[tuple[str, Tensor, Geometry]]) -> Iterator[Prediction]:
-        out = self.predict_tensor(torch.stack([view for _, view, _ in seen]))
-        for index, (name, _, geometry) in enumerate(seen):
-            yield self._judged(out, index, geometry, name)
-
-    def _judged(self, out: Scores, index: int, geometry: Geometry | None, source: str) -> Prediction:
-        maps = {name: each[index].numpy() for name, each in out.maps.items()}
-        gated = "localization" in maps
-        found = Outputs(
-            score=float(out.score[index]),
-            unfiltered_score=float(out.unfiltered_score[index]),
-            map=maps["localization" if gated else "detection"],
-            unfiltered_map=maps["control"],
-            participation=float(out.participation[index]),
-            nuisance_fraction=float(out.nuisance_fraction[index]),
-            nuisance_by_family={family: float(share[index]) for family, share in out.nuisance_by_family.items()},
-            detection_map=maps["detection"] if gated else None,
-            gate=None if out.gate is None else float(out.gate[index]),
-        )
-        return judged(found, self.held_out, self.config.false_alarm_rate, geometry, source)
+        out = self.scorer(tokens, predicted, exclude, prior)
+        return z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
 
 
 def _teacher(config: Config) -> Teacher:

@@ -72,7 +72,7 @@ class ReadOuts(nn.Module):
         config, blocks = self.config, len(self.config.blocks)
         tokens, rest = inputs[:blocks], list(inputs[blocks:])
         prior = rest.pop(0) if config.foreground else None
-        out = self.scorer.read(tokens, rest or None, None, prior)
+        out = self.scorer(tokens, rest or None, None, prior)
         found = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
         shares = [found.nuisance_by_family[family] for family in self.families]
         by_name = {

@@ -6,6 +6,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -18,7 +19,7 @@ from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.system.files import sha256_of
 from nfad.system.progress import Skip
-from nfad.verdict.prediction import Outputs, judged
+from nfad.verdict.prediction import Outputs, Rule
 from nfad.verdict.threshold import Threshold
 from nfad.vision.pixels import ImageLike, framing, load_part
 
@@ -65,9 +66,13 @@ class Runtime:
         """The rate the threshold stands for: the one asked for, or the smallest the held-out normals support."""
         return self.held_out.supported(self.config.false_alarm_rate)
 
+    @cached_property
+    def rule(self) -> Rule:
+        return Rule.at(self.held_out, self.config.false_alarm_rate)
+
     @property
     def threshold(self) -> float:
-        return self.held_out.at(self.config.false_alarm_rate)[0]
+        return self.rule.threshold
 
     @property
     def fitted_on(self) -> int:
@@ -156,7 +161,7 @@ class Runtime:
             gate=float(out["gate"]) if "gate" in out else None,
         )
         geometry = framing(height, width, self.config.size, self.config.resize).geometry
-        return judged(numbers, self.held_out, self.config.false_alarm_rate, geometry, source)
+        return self.rule(numbers, geometry, source)
 
     def _photo(self, view: np.ndarray) -> np.ndarray:
         """One that the graph need not scale, with the view where a model that crops will look."""

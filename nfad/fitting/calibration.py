@@ -12,8 +12,8 @@ from nfad.config import Config
 from nfad.reference.scoring import Scorer
 from nfad.vision.maps import pixel_maps
 
-# What a scorer takes: tokens, views (for a student), the index of images to exclude from a bank, the prior
-Inputs = tuple[list[Tensor], Tensor | None, Tensor | None, Tensor | None]
+# What a scorer takes: tokens, a student's tokens, the places of the images to exclude from a bank, the prior
+Inputs = tuple[list[Tensor], list[Tensor] | None, Tensor | None, Tensor | None]
 
 
 def split(count: int, config: Config) -> tuple[Tensor, Tensor]:

@@ -106,7 +106,10 @@ def mechanism(detector: Detector, samples: Sequence[Sample], progress: Progress 
 @torch.inference_mode()
 def image_scores(detector: Detector, batch: Batch) -> tuple[list[float], list[float]]:
     """Control and detection scores; not z-scored, which no rank would notice."""
-    out, config = detector.scorer(batch.tokens, batch.views, None, batch.prior), detector.config
+    out, config = (
+        detector.scorer(batch.tokens, detector.scorer.predicted(batch.views), None, batch.prior),
+        detector.config,
+    )
     control, detection = (
         image_score(pixel_maps(tokens, config.size, config.sigma), config.top_fraction).tolist()
         for tokens in (out.control, out.detection)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -84,21 +84,14 @@ class Scorer:
     def __call__(
         self,
         tokens: Tokens,
-        images: Tensor | None = None,
-        exclude: Int[Tensor, " image"] | None = None,
-        prior: Float[Tensor, "image token"] | None = None,
-    ) -> ReadOut:
-        predicted = self.reference(images) if isinstance(self.reference, Student) else None
-        return self.read(tokens, predicted, exclude, prior)
-
-    def read(
-        self,
-        tokens: Tokens,
         predicted: Tokens | None = None,
         exclude: Int[Tensor, " image"] | None = None,
         prior: Float[Tensor, "image token"] | None = None,
     ) -> ReadOut:
-        """The same once a student has predicted the tokens; other references need only the tokens themselves."""
+        """`predicted` are the student's tokens; other references need only the tokens themselves.
+
+        `exclude` gives the images' own places in a bank of normals, `prior` says what is part and what background.
+        """
         operator = self.operator
         blocks, filtered = self._compare(tokens, predicted, exclude)
         out = read_coefficients(blocks, operator.keep, self.tau, operator.families, self.gate_by)
@@ -110,21 +103,27 @@ class Scorer:
             out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
         return out
 
+    def predicted(self, views: Float[Tensor, "image 3 size size"]) -> list[Tensor] | None:
+        """What a student, if it is one, expects of these views."""
+        return self.reference(views) if isinstance(self.reference, Student) else None
+
     def _compare(
         self, tokens: Tokens, predicted: Tokens | None, exclude: Tensor | None
     ) -> tuple[list[Coefficients], list[Tensor] | None]:
         """Every block's coefficients over the raw reference; with a filtered one also its map."""
         bases, off = self.operator.bases, self.filtered
-        if not isinstance(self.reference, Student) and _are_linear(self.reference):
-            filtered = off if off is not None and _are_linear(off) else (None,) * len(tokens)
-            both = [compare_both(*each) for each in zip(self.reference, filtered, tokens, bases, strict=True)]
+        blocks = () if isinstance(self.reference, Student) else self.reference
+        linear = [each for each in blocks if isinstance(each, Linear)]
+        if linear:
+            filtered = [each for each in off or () if isinstance(each, Linear)] or [None] * len(tokens)
+            both = [compare_both(*each) for each in zip(linear, filtered, tokens, bases, strict=True)]
             found = [by_filtered for _, by_filtered in both if by_filtered is not None]
-            return [by_raw for by_raw, _ in both], found if off is not None else None
+            return [raw for raw, _ in both], found if off is not None else None
         expected = self.expect(tokens, None, exclude) if predicted is None else predicted
-        blocks = [coefficients(t, s, basis) for t, s, basis in zip(tokens, expected, bases, strict=True)]
+        by_raw = [coefficients(t, s, basis) for t, s, basis in zip(tokens, expected, bases, strict=True)]
         if off is None:
-            return blocks, None
-        return blocks, [_filtered_discrepancy(*each, exclude) for each in zip(off, tokens, bases, strict=True)]
+            return by_raw, None
+        return by_raw, [_filtered_discrepancy(*each, exclude) for each in zip(off, tokens, bases, strict=True)]
 
     def expect(
         self, tokens: Tokens, images: Tensor | None, exclude: Int[Tensor, " image"] | None = None
@@ -191,10 +190,6 @@ def _filtered_discrepancy(
     """1 − cos of the tokens off V and what a reference fitted off V expects of them."""
     filtered = tokens - (tokens @ basis) @ basis.T
     return discrepancy(filtered, _expect(reference, filtered, exclude))
-
-
-def _are_linear(blocks: Blocks) -> TypeGuard[tuple[Linear, ...]]:
-    return isinstance(blocks[0], Linear)
 
 
 def _expect(reference: Linear | Nearest, tokens: Tensor, exclude: Tensor | None) -> Tensor:

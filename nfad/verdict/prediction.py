@@ -27,24 +27,35 @@ class Outputs:
     gate: float | None = None  # where there is one
 
 
-def judged(out: Outputs, held_out: Threshold, rate: float, geometry: Geometry | None, source: str) -> Prediction:
-    """The verdict at the false-alarm rate asked for, or the smallest that the held-out normals support."""
-    threshold, unfiltered_threshold = held_out.at(rate)
-    return Prediction(
-        score=out.score,
-        is_anomalous=out.score > threshold,
-        threshold=threshold,
-        map=out.map,
-        unfiltered_map=out.unfiltered_map,
-        participation=out.participation,
-        nuisance_fraction=out.nuisance_fraction,
-        nuisance_by_family=out.nuisance_by_family,
-        unfiltered_score=out.unfiltered_score,
-        unfiltered_threshold=unfiltered_threshold,
-        excess_filtered=held_out.excess_filtered(out.score, out.unfiltered_score),
-        p_value=p_value(held_out.filtered, out.score),
-        gate=out.gate,
-        detection_map=out.detection_map,
-        geometry=geometry,
-        source=source,
-    )
+@dataclass(frozen=True)
+class Rule:
+    """A model's thresholds at one false-alarm rate; calling it judges one image."""
+
+    held_out: Threshold
+    threshold: float
+    unfiltered_threshold: float
+
+    @classmethod
+    def at(cls, held_out: Threshold, rate: float) -> Rule:
+        """At the rate asked for, or the smallest that the held-out normals support."""
+        return cls(held_out, *held_out.at(rate))
+
+    def __call__(self, out: Outputs, geometry: Geometry | None = None, source: str = "") -> Prediction:
+        return Prediction(
+            score=out.score,
+            is_anomalous=out.score > self.threshold,
+            threshold=self.threshold,
+            map=out.map,
+            unfiltered_map=out.unfiltered_map,
+            participation=out.participation,
+            nuisance_fraction=out.nuisance_fraction,
+            nuisance_by_family=out.nuisance_by_family,
+            unfiltered_score=out.unfiltered_score,
+            unfiltered_threshold=self.unfiltered_threshold,
+            excess_filtered=self.held_out.excess_filtered(out.score, out.unfiltered_score),
+            p_value=p_value(self.held_out.filtered, out.score),
+            gate=out.gate,
+            detection_map=out.detection_map,
+            geometry=geometry,
+            source=source,
+        )

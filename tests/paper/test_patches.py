@@ -125,7 +125,7 @@ def test_residuals_are_of_raw_tokens_and_what_is_expected_of_raw_tokens(samples,
     detector = Detector.fit([part(i, 80) for i in range(12)], tiny(reference=reference, order=order))
     batch = next(measured(detector, samples))
     with torch.inference_mode():
-        out = detector.scorer(batch.tokens, batch.views)
+        out = detector.scorer(batch.tokens, detector.scorer.predicted(batch.views))
         again = residuals(detector.scorer, batch.tokens, batch.views)
     eps, half = torch.finfo(torch.float32).eps, torch.finfo(torch.float16).eps  # a bank's tokens come from a cache
     inside = energy = 0
