@@ -9,6 +9,8 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(VENV)/bin/ruff check nfad tests benchmarks
+	$(VENV)/bin/ruff format --check nfad tests benchmarks
+	$(VENV)/bin/pyright
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile
 
 slow: $(STAMP)
