@@ -154,9 +154,8 @@ class InspectionRecord:
     participation: float | None = None
     gate: float | None = None
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         prediction: Prediction,
         *,
         id: str,
@@ -171,7 +170,7 @@ class InspectionRecord:
         """The record of a prediction, without its maps."""
         numbers = {name: _finite(getattr(prediction, name)) for name in NUMBERS}
         families = {family: share for family, share in prediction.nuisance_by_family.items() if math.isfinite(share)}
-        return cls(
+        return InspectionRecord(
             id=id, time=time, image=image, sha256=sha256, model=model, model_sha256=model_sha256,
             verdict=prediction.verdict, explanation=prediction.explain(), milliseconds=round(milliseconds, 1),
             false_alarm_rate=false_alarm_rate, unfiltered_verdict=prediction.unfiltered_verdict,
