@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from anomalib.models import Glass, Patchcore, ReverseDistillation, Stfpm
 from anomalib.models.components import AnomalibModule
 from anomalib.post_processing import PostProcessor
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor, nn
+from torch import Tensor
 
-from nfad.anomalib.places import place_of, put_on, take_off
+from nfad.anomalib.places import carrier_of, features_of, place_of, put_on, take_off
 from nfad.anomalib.preparing import Step, halves
 from nfad.anomalib.projection import Projection
 from nfad.errors import NfadError
@@ -19,6 +19,15 @@ from nfad.hosts import NuisanceFilter
 from nfad.hosts.filter import families_of
 from nfad.hosts.host import checked_images
 from nfad.operator.subspace import Rank
+
+
+class Settings(TypedDict):
+    """How the filter is learned: `NuisanceFilter.fit` has them in full."""
+
+    rank: Rank
+    interventions: str
+    pairs: int | None
+    seed: int
 
 
 def Filtered(
@@ -42,14 +51,15 @@ def Filtered(
             f"{type(model).__name__} cannot be filtered: where features are compared is known of "
             f"{', '.join(kind.__name__ for kind in FILTERED)}; for others put nfad.hosts.HookedFilter on their layers"
         )
-    settings = {"rank": rank, "interventions": interventions, "pairs": pairs, "seed": seed}
+    settings: Settings = {"rank": rank, "interventions": interventions, "pairs": pairs, "seed": seed}
     _check(model, settings)
     model.__class__ = FILTERED[type(model)]
-    model._begin(settings)
+    if isinstance(model, _Wearing):  # which it now is
+        model._begin(settings)
     return model
 
 
-def _check(model: AnomalibModule, settings: dict[str, Any]) -> None:
+def _check(model: AnomalibModule, settings: Settings) -> None:
     """What is wrong is told before anything is changed, rather than when training starts."""
     families_of(settings["interventions"], settings["rank"], sees_foreground=False)
     if isinstance(model, Glass) and not model.pre_trained:
@@ -59,30 +69,31 @@ def _check(model: AnomalibModule, settings: dict[str, Any]) -> None:
         )
 
 
-class _Wearing:
+class _Wearing(AnomalibModule):
     """What a model gains; it comes before anomalib's class, whose keyword arguments it passes on."""
 
     def __init__(
         self, *, rank: Rank = 16, interventions: str = "paper", pairs: int | None = 64, seed: int = 54, **host: Any
     ) -> None:
         super().__init__(**host)
-        settings = {"rank": rank, "interventions": interventions, "pairs": pairs, "seed": seed}
+        settings: Settings = {"rank": rank, "interventions": interventions, "pairs": pairs, "seed": seed}
         _check(self, settings)
         self._begin(settings)
 
-    def _begin(self, settings: dict[str, Any]) -> None:
+    def _begin(self, settings: Settings) -> None:
         self._settings = settings
         self.hparams.update(settings)  # so that load_from_checkpoint builds it alike
         put_on(self.model, Projection())
 
     @property
-    def _carrier(self) -> nn.Module:
-        return self.model.get_submodule(place_of(self.model).module)
+    def _projection(self) -> Projection:
+        [projection] = [module for module in self.model.modules() if isinstance(module, Projection)]
+        return projection
 
     @property
     def nuisance(self) -> NuisanceFilter:
         """The filter it wears."""
-        return self._carrier.nuisance.filter
+        return self._projection.filter
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -99,8 +110,8 @@ class _Wearing:
     @torch.no_grad()
     def _learn(self, views: Tensor) -> None:
         _, after = halves(self)
-        self._carrier.nuisance.hold(NuisanceFilter.fit(_Features(self, after), views, **self._settings), self.device)
-        self._carrier.settle(after(views).to(self.device))
+        self._projection.hold(NuisanceFilter.fit(_Features(self, after), views, **self._settings), self.device)
+        carrier_of(self.model).settle(after(views).to(self.device))
         self._forget_thresholds()
 
     def unwrap(self) -> AnomalibModule:
@@ -116,7 +127,7 @@ class _Wearing:
     def _training_views(self) -> Tensor:
         """A seeded choice of the training set, read apart from its loader: training must see the order it would."""
         data = getattr(self.trainer.train_dataloader, "dataset", None)
-        if not hasattr(data, "__len__"):
+        if data is None or not hasattr(data, "__len__"):
             raise NfadError("the filter is learned from a training set with a length; give a map-style data set")
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(self._settings["seed"]))
         before, _ = halves(self)
@@ -134,11 +145,11 @@ class _Features:
     """What the host compares, as a filter is fitted to it."""
 
     def __init__(self, model: AnomalibModule, after: Step) -> None:
-        self._model, self._after, self._place = model, after, place_of(model.model)
-        self.unit = self._place.unit
+        self._model, self._after = model, after
+        self.unit = place_of(model.model).unit
 
     def features(self, images: Tensor) -> list[Tensor]:
-        return self._place.features(self._model.model, self._after(images).to(self._model.device))
+        return features_of(self._model.model, self._after(images).to(self._model.device))
 
 
 class FilteredPatchcore(_Wearing, Patchcore):
@@ -157,7 +168,7 @@ class FilteredGlass(_Wearing, Glass):
     """The embedding keeps its normal mean and loses what leaves it along the nuisance."""
 
 
-FILTERED: dict[type[AnomalibModule], type[AnomalibModule]] = {
+FILTERED: dict[type[AnomalibModule], type[_Wearing]] = {
     Patchcore: FilteredPatchcore,
     ReverseDistillation: FilteredReverseDistillation,
     Stfpm: FilteredStfpm,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import timm
 import torch
+from anomalib.models.components import TimmFeatureExtractor
 from anomalib.models.image.glass.torch_model import GlassModel
 from torch import Tensor, nn, optim
 
@@ -14,7 +14,7 @@ from nfad.errors import NfadError
 from nfad.hosts.host import checked_images
 from nfad.system.progress import Progress
 from nfad.vision.teacher import EMBEDDED_ARCHITECTURE
-from nfad.vision.weights import embedded_cnn_state
+from nfad.vision.weights import embedded_cnn
 
 LAYERS = ["blocks.2", "blocks.4"]  # 1/8 and 1/16 of the image, the stages the other hosts read
 DIMENSIONS = 256  # of the embedding: these stages have 40 and 112 channels, not the 1536 published for a wide ResNet
@@ -38,10 +38,10 @@ def fit_glass(
         raise NfadError(f"steps must be at least 1 and batch at least 2, for its batch norm; got {steps} and {batch}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = _embedded_cnn()
-        mean, std = (list(network.pretrained_cfg[key]) for key in ("mean", "std"))
+        network = embedded_cnn()
+        mean, std = list(network.pretrained_cfg["mean"]), list(network.pretrained_cfg["std"])
         model = GlassModel(
-            input_shape=tuple(images.shape[2:]),
+            input_shape=(images.shape[2], images.shape[3]),
             backbone=EMBEDDED_ARCHITECTURE["embedded-cnn"],
             pre_trained=False,  # True would ask the hub
             layers=LAYERS,
@@ -73,7 +73,9 @@ def _train(
     done = 0
     while done < steps:
         # Normalised images, as the loss sees them: the projection moves, so their centre is found anew every pass.
-        model.calculate_center([SimpleNamespace(image=part) for part in images.split(batch)], images.device)
+        parts = [SimpleNamespace(image=part) for part in images.split(batch)]
+        # anomalib's signature says DataLoader; all it does is iterate
+        model.calculate_center(parts, images.device)  # pyright: ignore[reportArgumentType]
         model.train()
         for chosen in torch.randperm(len(images)).split(batch)[: steps - done]:
             *_, loss = model(images[chosen])
@@ -87,15 +89,11 @@ def _train(
                 progress("training GLASS", done, steps)
 
 
-def _embedded_cnn() -> nn.Module:
-    network = timm.create_model(EMBEDDED_ARCHITECTURE["embedded-cnn"], pretrained=False)
-    network.load_state_dict(embedded_cnn_state(network.state_dict()), strict=False)
-    return network
-
-
 def _freeze(model: GlassModel, network: nn.Module) -> None:
     """The weights into anomalib's extractor, and the state `pre_trained=True` would have left it in."""
     extractor = model.forward_modules["feature_aggregator"]
+    if not isinstance(extractor, TimmFeatureExtractor):
+        raise NfadError("this anomalib's Glass reads its features otherwise than expected; install anomalib>=2.7,<2.8")
     left_over = extractor.feature_extractor.load_state_dict(network.state_dict(), strict=False)
     assert not left_over.missing_keys
     extractor.eval().requires_grad_(False)

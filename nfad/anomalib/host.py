@@ -11,7 +11,15 @@ from anomalib.models.image.patchcore.torch_model import PatchcoreModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nfad.anomalib.places import PLACES, filtered_bank, place_of, seen_through
+from nfad.anomalib.places import (
+    PLACES,
+    FilteredGlassModel,
+    FilteredPatchcoreModel,
+    features_of,
+    filtered_bank,
+    place_of,
+    seen_through,
+)
 from nfad.anomalib.preparing import Step, whole
 from nfad.errors import NfadError
 from nfad.hosts.host import HostScores, Project, checked_images
@@ -42,8 +50,8 @@ class AnomalibHost:
             return host
         if normal_images is None:
             raise NfadError("a discriminator is filtered about the mean of normal embeddings: give Glass normal_images")
-        total = sum(host.features(image[None])[0].mean(dim=(0, 2, 3)) for image in checked_images(normal_images))
-        return replace(host, mean=total / len(normal_images))
+        each = (host.features(image[None])[0].mean(dim=(0, 2, 3)) for image in checked_images(normal_images))
+        return replace(host, mean=sum(each, torch.zeros(())) / len(normal_images))
 
     @property
     def unit(self) -> bool:
@@ -51,14 +59,14 @@ class AnomalibHost:
 
     @torch.no_grad()
     def features(self, images: Tensor) -> list[Tensor]:
-        return place_of(self.model).features(self.model, self._seen(images))
+        return features_of(self.model, self._seen(images))
 
     @torch.no_grad()
     def score(self, images: Tensor, project: Project | None = None) -> HostScores:
         model = self.model if project is None and self.bank is None else seen_through(self.model, project or list)
-        if self.bank is not None:
+        if isinstance(model, FilteredPatchcoreModel) and self.bank is not None:
             model.memory_bank = self.bank
-        if isinstance(model, GlassModel) and project is not None:
+        if isinstance(model, FilteredGlassModel) and self.mean is not None:
             model.normal_mean = self.mean
         found = model(self._seen(images))
         maps = found.anomaly_map.reshape(len(images), 1, *found.anomaly_map.shape[-2:])

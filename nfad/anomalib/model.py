@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +15,12 @@ from anomalib.models.components import AnomalibModule, MemoryBankMixin
 from anomalib.post_processing import PostProcessor
 from anomalib.pre_processing import PreProcessor
 from anomalib.visualization import Visualizer
+from lightning.pytorch.utilities.types import STEP_OUTPUT
 from torch import Tensor, nn
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize, Transform
 
 from nfad.config import Config
-from nfad.deploy.graph import OUTPUTS, ViewGraph
+from nfad.deploy.graph import ViewGraph
 from nfad.detector import Detector
 from nfad.errors import NfadError
 
@@ -31,6 +30,8 @@ class NfadModel(nn.Module):
 
     In a checkpoint it is the detector's artifact, which names the teacher instead of repeating its weights.
     """
+
+    artifact: Tensor
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -57,25 +58,36 @@ class NfadModel(nn.Module):
             return None
         if self.graph is None:
             raise NfadError("Nfad has seen no normal image yet; train it with Engine.fit or load a checkpoint first")
-        found = dict(zip(OUTPUTS, self.graph(images), strict=True))
+        found = dict(zip(self.graph.read_outs.outputs, self.graph(images), strict=True))
         return InferenceBatch(pred_score=found["score"], anomaly_map=found["map"][:, None])
 
     def become(self, detector: Detector) -> None:
         self.detector, self.graph = detector, ViewGraph(detector)
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        prefix: str,
+        local_metadata: dict[str, object],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """An artifact is as long as it is; the networks are not in the checkpoint and must not be missed."""
         self.detector = self.graph = None
         self.artifact = torch.empty_like(state_dict[f"{prefix}artifact"])
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
 
-def _without_networks(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+def _without_networks(_: nn.Module, state: dict[str, Tensor], prefix: str, __: object) -> None:
     for name in [name for name in state if name.startswith(f"{prefix}graph.")]:
         del state[name]
 
 
-def _read_artifact(model: NfadModel, _: Any) -> None:
+def _read_artifact(model: NfadModel, _: object) -> None:
     if len(model.artifact):
         with tempfile.TemporaryDirectory(prefix="nfad-") as directory:
             path = Path(directory) / "detector.nfad"
@@ -94,7 +106,7 @@ class Nfad(MemoryBankMixin, AnomalibModule):
     def __init__(
         self,
         preset: str = "embedded",
-        settings: dict[str, Any] | None = None,
+        settings: dict[str, object] | None = None,
         pre_processor: nn.Module | bool = True,
         post_processor: nn.Module | bool = True,
         evaluator: Evaluator | bool = True,
@@ -106,12 +118,11 @@ class Nfad(MemoryBankMixin, AnomalibModule):
         super().__init__(
             pre_processor=pre_processor, post_processor=post_processor, evaluator=evaluator, visualizer=visualizer
         )
-        self.model = NfadModel(config)
+        # anomalib declares an nn.Module, and a variable may not be narrowed
+        self.model: NfadModel = NfadModel(config)  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    @classmethod
-    def configure_pre_processor(
-        cls, image_size: tuple[int, int] | None = None, resize: int | None = None
-    ) -> PreProcessor:
+    @staticmethod
+    def configure_pre_processor(image_size: tuple[int, int] | None = None, resize: int | None = None) -> PreProcessor:
         """The model's view of an image, in [0, 1]: teachers normalise inside."""
         image_size = image_size or (Config().size, Config().size)
         steps: list[Transform] = [Resize(image_size, antialias=True)]
@@ -119,26 +130,24 @@ class Nfad(MemoryBankMixin, AnomalibModule):
             steps = [Resize(resize, antialias=True), CenterCrop(image_size)]
         return PreProcessor(Compose(steps))
 
-    @staticmethod
-    def configure_post_processor() -> PostProcessor:
+    def configure_post_processor(self) -> PostProcessor:
         return PostProcessor()
 
-    @staticmethod
-    def configure_optimizers() -> None:
+    def configure_optimizers(self) -> None:
         """Nothing is trained by gradient here; a student trains inside the fit."""
 
-    def training_step(self, batch: Batch, *_: Any) -> Tensor:
+    def training_step(self, batch: Batch, *_: object) -> Tensor:
         self.model(batch.image)
         return torch.tensor(0.0, requires_grad=True)  # Lightning wants a loss
 
     def fit(self) -> None:
         self.model.fit()
 
-    def validation_step(self, batch: Batch, *_: Any) -> Batch:
-        return batch.update(**self.model(batch.image)._asdict())
+    def validation_step(self, batch: Batch, *_: object) -> STEP_OUTPUT:
+        return self.test_step(batch, 0)
 
     @property
-    def trainer_arguments(self) -> dict[str, Any]:
+    def trainer_arguments(self) -> dict[str, str | int]:
         return {
             "gradient_clip_val": 0, "max_epochs": 1, "num_sanity_val_steps": 0, "devices": 1, "accelerator": "cpu",
         }  # fmt: skip

@@ -7,7 +7,6 @@ A place is one module: it is given the filter as a submodule and a subclass of i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +22,22 @@ from nfad.errors import NfadError
 from nfad.hosts.host import Project
 
 
-class FilteredPatchcoreModel(PatchcoreModel):
+class Carrier:
+    """A module that compares through `nuisance`; it comes before the class of anomalib's that it filters."""
+
+    nuisance: Project
+
+    def begin(self) -> None:
+        """The filter was put on."""
+
+    def end(self) -> None:
+        """The filter is about to be taken off."""
+
+    def settle(self, views: Tensor) -> None:
+        """The filter was learned: filter what is stored of normal images, if anything is."""
+
+
+class FilteredPatchcoreModel(Carrier, PatchcoreModel):
     """Embeddings lose the nuisance when they are compared, the bank once its entries are chosen."""
 
     bare_bank: Tensor
@@ -35,7 +49,7 @@ class FilteredPatchcoreModel(PatchcoreModel):
         self.memory_bank = self.bare_bank
         del self.bare_bank
 
-    def settle(self, _: Tensor) -> None:
+    def settle(self, views: Tensor) -> None:
         """From the bare bank, so that a filter learned anew is not laid over the last one."""
         if len(self.bare_bank):
             self.memory_bank = filtered_bank(self, self.bare_bank, self.nuisance)
@@ -45,13 +59,14 @@ class FilteredPatchcoreModel(PatchcoreModel):
             features = dict(zip(features, self.nuisance(list(features.values())), strict=True))
         return super().generate_embedding(features)
 
-    def subsample_embedding(self, sampling_ratio: float) -> None:
-        super().subsample_embedding(sampling_ratio)
+    def subsample_embedding(self, sampling_ratio: float, embeddings: Tensor | None = None) -> None:
+        # anomalib's default is None too, though its signature says Tensor
+        super().subsample_embedding(sampling_ratio, embeddings)  # pyright: ignore[reportArgumentType]
         self.bare_bank = self.memory_bank
         self.settle(self.bare_bank)
 
 
-class FilteredGlassModel(GlassModel):
+class FilteredGlassModel(Carrier, GlassModel):
     """A discriminator sees absolute features: the nuisance is what leaves the normal embedding's mean along V."""
 
     normal_mean: Tensor
@@ -64,8 +79,8 @@ class FilteredGlassModel(GlassModel):
 
     @torch.no_grad()
     def settle(self, views: Tensor) -> None:
-        total = sum(super(FilteredGlassModel, self).generate_embeddings(view[None], True)[0].mean(0) for view in views)
-        self.normal_mean = total / len(views)
+        each = (super(FilteredGlassModel, self).generate_embeddings(view[None], True)[0].mean(0) for view in views)
+        self.normal_mean = sum(each, torch.zeros(())) / len(views)
 
     def generate_embeddings(self, images: Tensor, evaluation: bool = False) -> tuple[Tensor, list[tuple[int, int]]]:
         embedding, shapes = super().generate_embeddings(images, evaluation)
@@ -76,65 +91,58 @@ class FilteredGlassModel(GlassModel):
         return embedding, shapes
 
 
-class _FilteredMaps:
+class FilteredReverseMaps(Carrier, ReverseMaps):
     """A teacher's features and their imitation lose the same nuisance; nothing of normal images is stored."""
 
-    def begin(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def settle(self, _: Tensor) -> None: ...
-
-
-class FilteredReverseMaps(_FilteredMaps, ReverseMaps):
     def forward(self, student_features: list[Tensor], teacher_features: list[Tensor]) -> Tensor:
         return super().forward(self.nuisance(student_features), self.nuisance(teacher_features))
 
 
-class FilteredStudentMaps(_FilteredMaps, StudentMaps):
-    def forward(
-        self, teacher_features: dict[str, Tensor], student_features: dict[str, Tensor], image_size: torch.Size
+class FilteredStudentMaps(Carrier, StudentMaps):
+    """Likewise."""
+
+    def compute_anomaly_map(
+        self,
+        teacher_features: dict[str, Tensor],
+        student_features: dict[str, Tensor],
+        image_size: tuple[int, int] | torch.Size,
     ) -> Tensor:
         teacher, student = (
             dict(zip(side, self.nuisance(list(side.values())), strict=True))
             for side in (teacher_features, student_features)
         )
-        return super().forward(teacher_features=teacher, student_features=student, image_size=image_size)
+        return super().compute_anomaly_map(teacher, student, image_size)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Of one of anomalib's torch models: what it compares, and which of its modules does."""
+    """Of one of anomalib's torch models: which of its modules compares, and how."""
 
     unit: bool  # whether it compares directions
-    features: Callable[[nn.Module, Tensor], list[Tensor]]  # bare maps a layer, from images its pre-processor has seen
     module: str  # the name of the module that compares; "" for the model itself
     filtered: type[nn.Module]
 
 
-def _patchcore(model: PatchcoreModel, images: Tensor) -> list[Tensor]:
-    return [model.feature_pooler(maps) for maps in model.feature_extractor(_tiles(model, images)).values()]
-
-
-def _reverse_distillation(model: ReverseDistillationModel, images: Tensor) -> list[Tensor]:
-    return list(model.encoder(_tiles(model, images)).values())
-
-
-def _stfpm(model: STFPMModel, images: Tensor) -> list[Tensor]:
-    return list(model.teacher_model(_tiles(model, images)).values())
-
-
-def _glass(model: GlassModel, images: Tensor) -> list[Tensor]:
-    embedding, shapes = GlassModel.generate_embeddings(model, images, evaluation=True)
-    return [embedding.reshape(len(images), *shapes[0], -1).permute(0, 3, 1, 2)]
-
-
 PLACES: dict[type[nn.Module], Place] = {
-    PatchcoreModel: Place(False, _patchcore, "", FilteredPatchcoreModel),
-    ReverseDistillationModel: Place(True, _reverse_distillation, "anomaly_map_generator", FilteredReverseMaps),
-    STFPMModel: Place(True, _stfpm, "anomaly_map_generator", FilteredStudentMaps),
-    GlassModel: Place(False, _glass, "", FilteredGlassModel),
+    PatchcoreModel: Place(False, "", FilteredPatchcoreModel),
+    ReverseDistillationModel: Place(True, "anomaly_map_generator", FilteredReverseMaps),
+    STFPMModel: Place(True, "anomaly_map_generator", FilteredStudentMaps),
+    GlassModel: Place(False, "", FilteredGlassModel),
 }
+
+
+def features_of(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """What it compares: bare maps a layer, from images its pre-processor has seen."""
+    if isinstance(model, PatchcoreModel):
+        return [model.feature_pooler(maps) for maps in model.feature_extractor(_tiles(model, images)).values()]
+    if isinstance(model, ReverseDistillationModel):
+        return list(model.encoder(_tiles(model, images)).values())
+    if isinstance(model, STFPMModel):
+        return list(model.teacher_model(_tiles(model, images)).values())
+    if isinstance(model, GlassModel):
+        embedding, shapes = GlassModel.generate_embeddings(model, images, evaluation=True)
+        return [embedding.reshape(len(images), *shapes[0], -1).permute(0, 3, 1, 2)]
+    raise _unknown(model)
 
 
 def place_of(model: nn.Module) -> Place:
@@ -142,28 +150,39 @@ def place_of(model: nn.Module) -> Place:
     for kind, place in PLACES.items():
         if type(model) in (kind, place.filtered):
             return place
-    raise NfadError(
+    raise _unknown(model)
+
+
+def _unknown(model: nn.Module) -> NfadError:
+    return NfadError(
         f"{type(model).__name__} is none of the models whose place of comparison is known (Patchcore, "
         "ReverseDistillation, Stfpm, Glass); put the filter on its layers with nfad.hosts.HookedFilter"
     )
 
 
-def put_on(model: nn.Module, nuisance: Project) -> nn.Module:
-    """Let the model compare through `nuisance` from now on; gives the module that now carries it."""
+def carrier_of(model: nn.Module) -> Carrier:
+    """The module of the model that wears the filter."""
+    carrier = model.get_submodule(place_of(model).module)
+    if not isinstance(carrier, Carrier):
+        raise NfadError(f"this {type(model).__name__} wears no filter")
+    return carrier
+
+
+def put_on(model: nn.Module, nuisance: Project) -> None:
+    """Let the model compare through `nuisance` from now on."""
     place = place_of(model)
-    carrier = model.get_submodule(place.module)
-    carrier.__class__ = place.filtered
+    model.get_submodule(place.module).__class__ = place.filtered
+    carrier = carrier_of(model)
     carrier.nuisance = nuisance
     carrier.begin()
-    return carrier
 
 
 def take_off(model: nn.Module) -> None:
     """The model as it was before `put_on`."""
-    carrier = model.get_submodule(place_of(model).module)
+    carrier = carrier_of(model)
     carrier.end()
     del carrier.nuisance
-    [bare] = [kind for kind in type(carrier).__bases__ if kind is not _FilteredMaps]
+    [bare] = [kind for kind in type(carrier).__bases__ if kind is not Carrier]
     carrier.__class__ = bare
 
 
@@ -189,5 +208,5 @@ def _on_same_weights(module: nn.Module) -> nn.Module:
     return twin
 
 
-def _tiles(model: nn.Module, images: Tensor) -> Tensor:
+def _tiles(model: PatchcoreModel | ReverseDistillationModel | STFPMModel, images: Tensor) -> Tensor:
     return model.tiler.tile(images) if model.tiler else images

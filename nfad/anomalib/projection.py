@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,13 @@ from torch import Tensor, nn
 from nfad.errors import NfadError
 from nfad.hosts import NuisanceFilter
 from nfad.hosts.filter import remove
+
+
+class ExtraState(TypedDict):
+    """What is saved beside the bases."""
+
+    families: tuple[tuple[str, ...], ...]
+    interventions: str
 
 
 class Projection(nn.Module):
@@ -30,28 +37,40 @@ class Projection(nn.Module):
     @property
     def filter(self) -> NuisanceFilter:
         """What it holds, as the hosts of `nfad.hosts` wear it."""
-        if not self._buffers:
+        bases = tuple(self.buffers(recurse=False))
+        if not bases:
             raise NfadError(
                 "the filter has learned nothing yet; train with Engine.fit, call learn(normal_images) or load a "
                 "checkpoint first"
             )
-        return NuisanceFilter(tuple(self._buffers.values()), self._families, self._interventions)
+        return NuisanceFilter(bases, self._families, self._interventions)
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         bases = self.filter.bases
         return [remove(basis, maps, layer) for layer, (basis, maps) in enumerate(zip(bases, features, strict=True))]
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> ExtraState:
         return {"families": self._families, "interventions": self._interventions}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: ExtraState) -> None:
         self._families, self._interventions = state["families"], state["interventions"]
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        prefix: str,
+        local_metadata: dict[str, object],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """A freshly built model has no bases yet: how many there are, and their shapes, is what was saved."""
         names = [key for key in state_dict if key.startswith(f"{prefix}basis_")]
         self._buffers.clear()
         for layer in range(len(names)):
             name = f"basis_{layer}"
             self.register_buffer(name, torch.empty_like(state_dict[prefix + name]))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )

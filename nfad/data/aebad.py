@@ -26,14 +26,13 @@ def recognises(root: Path) -> bool:
 
 
 def categories(root: Path) -> list[str]:
-    if _base(Path(root)) is None:
-        raise absent(TITLE, Path(root), f"train/good/{{{','.join(_TRAINED)}}} and test, in it or in its AeBAD_S")
+    _present(Path(root))
     return [_CATEGORY]
 
 
 def read(root: Path, category: str) -> Dataset:
-    check_category(TITLE, category, categories(root))
-    base = _base(Path(root))
+    base = _present(Path(root))
+    check_category(TITLE, category, [_CATEGORY])
     train = [s for folder in folders(base / "train" / GOOD) for s in samples(folder, GOOD)]
     test = [
         s
@@ -42,6 +41,13 @@ def read(root: Path, category: str) -> Dataset:
         for s in samples(domain, kind.name, domain.name, masks(base / "ground_truth" / kind.name / domain.name))
     ]
     return dataset(NAME, category, base, train, test)
+
+
+def _present(root: Path) -> Path:
+    base = _base(root)
+    if base is None:
+        raise absent(TITLE, root, f"train/good/{{{','.join(_TRAINED)}}} and test, in it or in its AeBAD_S")
+    return base
 
 
 def _base(root: Path) -> Path | None:

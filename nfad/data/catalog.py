@@ -15,21 +15,26 @@ from nfad.records import Dataset
 class Reader(Protocol):
     """What each module of a data set offers. Readers list files and open no pixels."""
 
-    NAME: str
-    TITLE: str  # as printed
+    @property
+    def NAME(self) -> str: ...
+    @property
+    def TITLE(self) -> str:
+        """As printed."""
+        ...
 
     def recognises(self, root: Path) -> bool:
         """Whether a folder looks like this set, from a few names in it."""
+        ...
 
     def categories(self, root: Path) -> list[str]:
         """What is there, one detector each; an error says what was looked for if there is nothing."""
+        ...
 
     def read(self, root: Path, category: str) -> Dataset: ...
 
 
-READERS: dict[str, Reader] = {
-    reader.NAME: reader for reader in (aebad, mvtec, mvtec2, visa, mpdd, realiad, magnetic_tile, demo, folder)
-}
+_READERS: tuple[Reader, ...] = (aebad, mvtec, mvtec2, visa, mpdd, realiad, magnetic_tile, demo, folder)
+READERS = {reader.NAME: reader for reader in _READERS}
 
 
 def load(name: str, root: Path, categories: Sequence[str] | None = None) -> list[Dataset]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from nfad.data.listing import GOOD, absent, check_category, check_listed, dataset, files, inside, sample
 from nfad.errors import NfadError
@@ -65,7 +64,7 @@ def _present(root: Path) -> dict[str, tuple[Path, Path]]:
     return dict(sorted(found.items()))
 
 
-def _sample(entry: Any, folder: Path, normal: str, source: Path) -> Sample:
+def _sample(entry: object, folder: Path, normal: str, source: Path) -> Sample:
     if not isinstance(entry, dict) or not isinstance(entry.get("anomaly_class"), str):
         raise NfadError(f"{source} has an entry without anomaly_class: {entry!r:.80}")
     kind = GOOD if entry["anomaly_class"] == normal else entry["anomaly_class"]

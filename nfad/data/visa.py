@@ -15,7 +15,7 @@ from pathlib import Path
 from nfad.data.listing import GOOD, absent, check_category, check_listed, dataset, inside, sample
 from nfad.data.mvtec_layout import present, read_category
 from nfad.errors import NfadError
-from nfad.records import Dataset
+from nfad.records import Dataset, Sample
 
 NAME = "visa"
 TITLE = "VisA"
@@ -46,10 +46,10 @@ def categories(root: Path) -> list[str]:
 def read(root: Path, category: str) -> Dataset:
     root = Path(root)
     check_category(TITLE, category, categories(root))
-    if not (root / _SPLIT).is_file():
-        return read_category(_converted(root), NAME, category)
     source = root / _SPLIT
-    parts = {"train": [], "test": []}
+    if not source.is_file() and (base := _converted(root)):
+        return read_category(base, NAME, category)
+    parts: dict[str, list[Sample]] = {"train": [], "test": []}
     for row in _rows(root):
         if row["object"] == category:
             mask = inside(root, row["mask"], source) if row["mask"] else None

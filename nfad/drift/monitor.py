@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -34,6 +35,15 @@ def numbers_of(part: Prediction | InspectionRecord) -> dict[str, float]:
     families = {f"{words.FAMILY}{family}": share for family, share in part.nuisance_by_family.items()}
     names = ("score", "unfiltered_score", "participation", "nuisance_fraction")
     return {name: getattr(part, name) for name in names} | families
+
+
+class Settings(TypedDict, total=False):
+    """Those of a monitor, by keyword."""
+
+    rate: float
+    run_length: float
+    flag_rate: float
+    seed: int
 
 
 class DriftMonitor:
@@ -89,7 +99,7 @@ class DriftMonitor:
 
     @classmethod
     def replay(
-        cls, normals: Mapping[str, Sequence[float]], parts: Iterable[Mapping[str, float]], **settings: float
+        cls, normals: Mapping[str, Sequence[float]], parts: Iterable[Mapping[str, float]], **settings: Unpack[Settings]
     ) -> DriftMonitor:
         """The monitor that has seen these parts in this order."""
         monitor = cls(normals, **settings)
@@ -142,7 +152,7 @@ class DriftMonitor:
         self._bulk_p[here] = np.where(played[:taken, self._bulk], p[:taken, self._bulk], np.nan)
         self._ranks.count(at[:taken], counted[:taken])
         self._parts += taken
-        for stream in np.flatnonzero(new[: self._majority]):
+        for stream in np.flatnonzero(new[: self._majority]).tolist():
             self._take_out(stream, self._evidence.since[stream])
         if new[self._flags]:
             self._take_out(self._tail, self._evidence.since[self._flags])
@@ -157,7 +167,7 @@ class DriftMonitor:
         bulk, doubtful, lower = self._ordinary(nuisance, tail)
         if not nuisance.alarm and self._crowded(bulk, tail):
             since = min(answer.since for answer in (bulk, tail) if answer.since)
-            tail = replace(tail, alarm=True, level=max(tail.level, 1.0), since=since, moved=("score",))
+            tail = replace(tail, alarm=True, level=max(tail.level or 0.0, 1.0), since=since, moved=("score",))
             bulk, doubtful = Answer("bulk", False, None, None, (), words.CROWDED), True
         told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful, lower)
         dating = (bulk,) if told == UNABSORBED else (nuisance, tail)
@@ -229,9 +239,9 @@ class DriftMonitor:
 
     def _answer(self, question: str, streams: Sequence[int], moved: tuple[str, ...]) -> Answer:
         """A question's answer, as yet without its effect."""
-        streams = np.array(streams)
-        alarmed = streams[self._evidence.alarmed[streams]]
-        level = float(self._evidence.levels[streams].max())
+        chosen = np.array(streams)
+        alarmed = chosen[self._evidence.alarmed[chosen]]
+        level = float(self._evidence.levels[chosen].max())
         if not len(alarmed):
             return Answer(question, False, level, None, (), "")
         # Of several alarms the first to be raised dates the change: later ones had longer to wander.

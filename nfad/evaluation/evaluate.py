@@ -1,4 +1,4 @@
-"""Score a labelled set by acquisition domain: the control against the filter, nothing chosen on the test set."""
+"""Score a labelled set by acquisition domain: unfiltered against filtered, nothing chosen on the test set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ImageResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Rows by domain; arms are the control, NFAD, and `full`, which is NFAD with the detection map for its pixels."""
+    """Rows by domain; arms are unfiltered, filtered, and `full`: filtered, its pixels from the detection map."""
 
     rows: tuple[EvaluationRow, ...]
     images: tuple[ImageResult, ...]

@@ -135,9 +135,10 @@ def region_weights(mask: np.ndarray) -> tuple[np.ndarray, int]:
         return np.zeros(0), 0
     # Defects are small: labelling their bounding box alone keeps the pixels' order and costs a fraction.
     box = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    labels, count = ndimage.label(box, EIGHT_NEIGHBOURS)
+    labels = np.empty(box.shape, dtype=np.int32)
+    ndimage.label(box, EIGHT_NEIGHBOURS, output=labels)
     region = labels[box]
-    return 1.0 / np.bincount(region)[region], count
+    return 1.0 / np.bincount(region)[region], int(labels.max())
 
 
 def trace(ranked: Ranked) -> Curve:

@@ -36,7 +36,8 @@ class PixelArm:
         both._stream = arms[0]._stream
         for arm in arms[1:]:
             both.resamples = both.resamples + arm.resamples
-            both._stream = both._stream and both._stream.merge(arm._stream)
+            if both._stream and arm._stream:  # all of a set stream, or none
+                both._stream = both._stream.merge(arm._stream)
         return both
 
     def update(self, score_map: np.ndarray, mask: np.ndarray) -> None:
@@ -50,8 +51,10 @@ class PixelArm:
         if self._stream:
             return self._stream.result()
         if not any(mask.any() for _, mask in self._pairs):  # nothing to find: the metrics are not defined
-            return PixelMetrics(*[float("nan")] * 4, self._protocol)
-        return pixel_metrics(*zip(*self._pairs, strict=True), self._protocol)
+            nan = float("nan")
+            return PixelMetrics(auroc=nan, ap=nan, f1_max=nan, aupro=nan, protocol=self._protocol)
+        maps, masks = zip(*self._pairs, strict=True)
+        return pixel_metrics(maps, masks, self._protocol)
 
     @property
     def error(self) -> float:

@@ -46,14 +46,14 @@ class Scores:
 
 def grouped(scores: Scores) -> dict[str, np.ndarray]:
     """Each group's images, the most telling first. No image is in two; what both arms judge rightly is in none."""
-    flagged, control = scores.score > scores.threshold, scores.unfiltered_score > scores.unfiltered_threshold
+    flagged, unfiltered = scores.score > scores.threshold, scores.unfiltered_score > scores.unfiltered_threshold
     good, bad = ~scores.label, scores.label
     members = {
         "false_alarms": (good & flagged, -scores.score),
-        "misses": (bad & ~flagged & ~control, scores.score),
-        "lost": (bad & ~flagged & control, -scores.unfiltered_score),
-        "silenced": (good & ~flagged & control, -scores.unfiltered_score),
-        "found": (bad & flagged & ~control, -scores.score),
+        "misses": (bad & ~flagged & ~unfiltered, scores.score),
+        "lost": (bad & ~flagged & unfiltered, -scores.unfiltered_score),
+        "silenced": (good & ~flagged & unfiltered, -scores.unfiltered_score),
+        "found": (bad & flagged & ~unfiltered, -scores.score),
     }
     return {
         name: (chosen := np.flatnonzero(inside))[np.argsort(order[chosen], kind="stable")]
@@ -70,7 +70,8 @@ def _in_turn(members: np.ndarray, domain: np.ndarray, shown: int) -> list[int]:
     rounds: dict[str, int] = {}
     turn = {}
     for place, index in enumerate(members.tolist()):
-        rounds[domain[index]] = rounds.get(domain[index], -1) + 1
-        turn[index] = rounds[domain[index]], place
+        name = str(domain[index])
+        rounds[name] = rounds.get(name, -1) + 1
+        turn[index] = rounds[name], place
     chosen = set(sorted(turn, key=turn.__getitem__)[:shown])
     return [index for index in members.tolist() if index in chosen]

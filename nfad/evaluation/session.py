@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nfad.config import Config
 from nfad.detector import Detector
@@ -38,7 +37,7 @@ class Finding:
         told = f"{empty} bad images have a mask that marks nothing: all their pixels count as normal"
         return (*self.dataset.notes, told) if empty else self.dataset.notes
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         found = self.evaluation
         return {
             "dataset": self.dataset.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -49,9 +48,9 @@ class EvaluationRow:
     good: int
     bad: int
     arms: dict[str, Arm]
-    gains: dict[str, Interval]  # the second arm (NFAD) less the first (its control), for each of COMPARED
+    gains: dict[str, Interval]  # the second arm (filtered) less the first (unfiltered), for each of COMPARED
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -79,7 +78,7 @@ class Tally:
         self._scores: dict[str, list[float]] = {arm: [] for arm in arms}
         self._flagged: dict[str, list[bool]] = {arm: [] for arm in arms}
 
-    def add(self, sample: Sample, geometry: Geometry, judged: Mapping[str, Judged]) -> None:
+    def add(self, sample: Sample, geometry: Geometry | None, judged: Mapping[str, Judged]) -> None:
         self._samples.append(sample)
         for arm, one in judged.items():
             self._scores[arm].append(one.score)
@@ -121,8 +120,8 @@ class Tally:
         return max(arm.error for arms in self.pixels.values() for arm in arms.values())
 
 
-def mask_of(sample: Sample, geometry: Geometry, size: int) -> np.ndarray:
-    """The ground truth on the model's view, by nearest neighbour; all normal where there is none."""
+def mask_of(sample: Sample, geometry: Geometry | None, size: int) -> np.ndarray:
+    """The ground truth on the model's view (without a geometry, all of the image); all normal where there is none."""
     if sample.mask is None:
         return np.zeros((size, size), dtype=bool)
     try:
@@ -130,15 +129,18 @@ def mask_of(sample: Sample, geometry: Geometry, size: int) -> np.ndarray:
             grey = mask.convert("L")
     except (OSError, ValueError) as error:
         raise NfadError(f"the mask {sample.mask} of {sample.path} cannot be read ({error}); copy it again") from None
-    top = grey.getextrema()[1]
-    y, x = grey.height / geometry.height, grey.width / geometry.width
-    box = (
-        geometry.left * x, geometry.top * y,
-        min(grey.width, (geometry.left + geometry.box_width) * x),
-        min(grey.height, (geometry.top + geometry.box_height) * y),
-    )  # fmt: skip
+    brightest = np.asarray(grey).max()
+    box = None
+    if geometry:
+        y, x = grey.height / geometry.height, grey.width / geometry.width
+        box = (
+            geometry.left * x, geometry.top * y,
+            min(grey.width, (geometry.left + geometry.box_width) * x),
+            min(grey.height, (geometry.top + geometry.box_height) * y),
+        )  # fmt: skip
+    # By nearest neighbour: a mask has no shades.
     pixels = np.asarray(grey.resize((size, size), Image.Resampling.NEAREST, box=box))
-    return pixels > (HALF if top > HALF else 0)
+    return pixels > (HALF if brightest > HALF else 0)
 
 
 def _row(

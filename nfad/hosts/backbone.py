@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import timm
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,8 +12,9 @@ from torch.nn import functional as F
 from nfad.errors import NfadError
 from nfad.hosts.host import checked_images
 from nfad.vision import weights as weight_files
+from nfad.vision.networks import Cnn, Stages, create_stages, normalisation
 from nfad.vision.prior import foreground_prior
-from nfad.vision.teacher import EMBEDDED_ARCHITECTURE, Teacher, load_teacher
+from nfad.vision.teacher import Teacher, load_teacher
 
 Backbone = Callable[[Tensor], list[Tensor]]
 
@@ -42,11 +42,11 @@ class TimmMaps(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Stages) -> None:
         super().__init__()
         self.network = network
-        for key in ("mean", "std"):  # the normalisation the weights were trained with
-            self.register_buffer(key, torch.tensor(network.model.pretrained_cfg[key])[:, None, None])
+        for key, value in zip(("mean", "std"), normalisation(network.model), strict=True):
+            self.register_buffer(key, value)
         self.eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> list[Tensor]:
@@ -59,15 +59,15 @@ class EmbeddedStages(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
+    def __init__(self, model: Cnn, layers: Sequence[int]) -> None:
         super().__init__()
         self.last = len(model.feature_info) - 1
         if not layers or min(layers) < 0 or max(layers) > self.last:
             raise NfadError(f"layers must lie in 0..{self.last} for the embedded CNN; got {list(layers)}")
         # Channels last: the layout a CPU's convolutions are fastest in.
         self.model, self.layers = model.to(memory_format=torch.channels_last), list(layers)
-        for key in ("mean", "std"):
-            self.register_buffer(key, torch.tensor(model.pretrained_cfg[key])[:, None, None])
+        for key, value in zip(("mean", "std"), normalisation(model), strict=True):
+            self.register_buffer(key, value)
         self.eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> list[Tensor]:
@@ -97,10 +97,7 @@ def embedded_maps(layers: Sequence[int] = (2, 3)) -> TeacherMaps:
 
 def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
     """The embedded CNN's raw stages (0 to 4 lie at 1/2 to 1/32 of the image), for hosts that reconstruct them."""
-    model = timm.create_model(EMBEDDED_ARCHITECTURE["embedded-cnn"], pretrained=False)
-    # The counters of batches seen are all that may be missing: embedded_cnn_state lines up every other tensor.
-    model.load_state_dict(weight_files.embedded_cnn_state(model.state_dict()), strict=False)
-    return EmbeddedStages(model, layers)
+    return EmbeddedStages(weight_files.embedded_cnn(), layers)
 
 
 def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = None, **options: Any) -> TimmMaps:
@@ -108,15 +105,15 @@ def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = No
 
     `weights`: None (from the hub), a local file or folder, or "untrained"; `options` go to `timm.create_model`.
     """
-    # The getter keeps the network whole inside, so that local files load by the names they were saved with.
-    options |= {"features_only": True, "feature_cls": "getter", "out_indices": tuple(layers)}
     if weights is None:
         ways_out = ("pass weights=FILE_OR_FOLDER", "use embedded_maps(), whose weights come with the installation")
-        return TimmMaps(weight_files.from_hub(tag, ways_out, **options))
+        with weight_files.reaching_hub(tag, ways_out):
+            network = create_stages(tag, layers, pretrained=True, **options)
+        return TimmMaps(network)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
-            network = timm.create_model(tag, pretrained=False, **options)
+            network = create_stages(tag, layers, **options)
     except Exception as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise NfadError(f"{tag} gives no maps of layers {list(layers)} ({reason}); choose others") from None

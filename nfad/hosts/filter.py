@@ -58,10 +58,12 @@ class NuisanceFilter:
         generator = torch.Generator().manual_seed(seed)
         chosen = images[torch.randperm(len(images), generator=generator)[:pairs]]
         responses: dict[tuple[int, str], MomentFitter] = defaultdict(MomentFitter)
+        families: dict[str, dict[str, Intervention]] = {}
+        clean: list[Tensor] = []
         done = 0
         for part in chosen.split(batch):
-            clean, prior = features_and_prior(host, part)
-            clean = as_compared(host, clean)
+            features, prior = features_and_prior(host, part)
+            clean = as_compared(host, features)
             families = families_of(interventions, rank, prior is not None)
             seen = torch.ones(len(part), 1) if prior is None else prior
             for family, transforms in families.items():
@@ -150,8 +152,8 @@ class Filtered:
         return self.filter.project(features), prior
 
     def score(self, images: Tensor, project: Project | None = None) -> HostScores:
-        own = self.filter.project
-        return self.prepared.score(images, own if project is None else lambda features: project(own(features)))
+        first = self.filter.project
+        return self.prepared.score(images, first if project is None else lambda features: project(first(features)))
 
     def prepare(self, project: Project) -> Filtered:
         return replace(self, prepared=self.prepared.prepare(project))

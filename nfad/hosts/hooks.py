@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from nfad.errors import NfadError
 from nfad.hosts.filter import NuisanceFilter
@@ -26,7 +26,7 @@ class HookedLayers:
         self,
         model: nn.Module,
         layers: Sequence[str],
-        forward: Callable[[Tensor], Any] | None = None,
+        forward: Callable[[Tensor], object] | None = None,
         unit: bool = False,
     ) -> None:
         if isinstance(layers, str) or len(layers) == 0 or len(set(layers)) < len(layers):
@@ -39,7 +39,7 @@ class HookedLayers:
     def features(self, images: Tensor) -> list[Tensor]:
         caught: dict[str, list[Tensor]] = {}
 
-        def catch(name: str, output: Any) -> None:
+        def catch(name: str, output: object) -> None:
             if name in caught:
                 raise NfadError(f"layer {name!r} ran twice in one pass; name a layer that runs once")
             caught[name] = [_as_map(tensor) for tensor in _tensors(output, name, len(self.modules) == 1)]
@@ -75,7 +75,7 @@ class HookedFilter:
                 name: replace(nuisance, bases=(basis,), families=(families,))
                 for name, basis, families in zip(layers.modules, nuisance.bases, nuisance.families, strict=True)
             }
-        self._handles: list[Any] = []
+        self._handles: list[RemovableHandle] = []
 
     def attach(self) -> HookedFilter:
         if self._handles:
@@ -94,16 +94,16 @@ class HookedFilter:
     def __exit__(self, *_: object) -> None:
         self.detach()
 
-    def _filtered(self, name: str, output: Any) -> Any:
+    def _filtered(self, name: str, output: object) -> object:
         tensors = _tensors(output, name, len(self._modules) == 1)
         maps = self._filters[name].project([_as_map(tensor) for tensor in tensors])
         return _like(output, [_unmap(after, before) for after, before in zip(maps, tensors, strict=True)])
 
 
-def _hook_all(modules: Mapping[str, nn.Module], see: Callable[[str, Any], Any]) -> list[Any]:
+def _hook_all(modules: Mapping[str, nn.Module], see: Callable[[str, object], object]) -> list[RemovableHandle]:
     """A hook that returns None leaves the output alone, one that returns something replaces it (torch's rule)."""
 
-    def hook(name: str) -> Callable:
+    def hook(name: str) -> Callable[[nn.Module, object, object], object]:
         return lambda _module, _input, output: see(name, output)
 
     return [module.register_forward_hook(hook(name)) for name, module in modules.items()]
@@ -117,7 +117,7 @@ def _named(model: nn.Module, name: str) -> nn.Module:
     return known[name]
 
 
-def _tensors(output: Any, name: str, several: bool) -> list[Tensor]:
+def _tensors(output: object, name: str, several: bool) -> list[Tensor]:
     found = list(output.values()) if isinstance(output, Mapping) else output
     found = [found] if isinstance(found, Tensor) else found
     if not isinstance(found, list | tuple) or not all(isinstance(t, Tensor) and t.ndim in (3, 4) for t in found):
@@ -130,13 +130,15 @@ def _tensors(output: Any, name: str, several: bool) -> list[Tensor]:
     return list(found)
 
 
-def _like(output: Any, tensors: list[Tensor]) -> Any:
+def _like(output: object, tensors: list[Tensor]) -> object:
     """The filtered tensors in the container the layer uses."""
-    if isinstance(output, Tensor):
-        return tensors[0]
+    return tensors[0] if isinstance(output, Tensor) else _filled(type(output), output, tensors)
+
+
+def _filled(container: Callable[..., object], output: object, tensors: list[Tensor]) -> object:
     if isinstance(output, Mapping):
-        return type(output)(zip(output, tensors, strict=True))
-    return type(output)(*tensors) if hasattr(output, "_fields") else type(output)(tensors)
+        return container(zip(output, tensors, strict=True))
+    return container(*tensors) if hasattr(output, "_fields") else container(tensors)
 
 
 def _as_map(tensor: Tensor) -> Tensor:

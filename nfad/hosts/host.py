@@ -29,7 +29,10 @@ class FeatureSource(Protocol):
     features with a prior (image, token) on a square grid, foreground at 0.5 and above, or None, from the same pass.
     """
 
-    unit: bool  # whether these features are l2-normalised along channels before they are compared
+    @property
+    def unit(self) -> bool:
+        """Whether these features are l2-normalised along channels before they are compared."""
+        ...
 
     def features(self, images: Tensor) -> list[Tensor]:
         """One map a layer, (image, channel, y, x), from images (image, 3, h, w) in [0, 1]."""

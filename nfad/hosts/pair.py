@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +26,10 @@ class Pair:
     """
 
     detector: Detector
-    unit: ClassVar[bool] = True  # cosines compare directions
+
+    @property
+    def unit(self) -> bool:
+        return True  # cosines compare directions
 
     def own_filter(self) -> NuisanceFilter:
         """The detector's own subspaces."""

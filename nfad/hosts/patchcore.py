@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -30,7 +29,6 @@ class PatchCore:
     channels: tuple[int, ...]  # of each layer, side by side in the bank
     neighbours: int = 9  # b of Eq. 7; below 2 the largest distance is the score
     sigma: float = 4.0
-    unit: ClassVar[bool] = False  # plain Euclidean distances
 
     @classmethod
     def fit(
@@ -62,6 +60,10 @@ class PatchCore:
         everything = torch.cat(rows)
         kept = greedy_coreset(everything, max(1, round(share * len(everything))), seed, progress)
         return cls(network, everything[kept], channels, neighbours, sigma)
+
+    @property
+    def unit(self) -> bool:
+        return False  # plain Euclidean distances
 
     def features(self, images: Tensor) -> list[Tensor]:
         return locally_pooled(self.backbone(_square(images)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -30,7 +29,6 @@ class ReContrast:
     network: Contrast
     losses: tuple[float, ...]  # of every step of the training
     sigma: float = 4.0
-    unit: ClassVar[bool] = True  # cosines compare directions
 
     @classmethod
     def fit(
@@ -77,6 +75,10 @@ class ReContrast:
             losses = train(network, loss_of, optimizers, chosen, steps, progress)
         return cls(network, losses, sigma)
 
+    @property
+    def unit(self) -> bool:
+        return True  # cosines compare directions
+
     @torch.inference_mode()
     def features(self, images: Tensor) -> list[Tensor]:
         """The frozen encoder's layers, then the adapted one's."""
@@ -110,13 +112,13 @@ class Contrast(nn.Module):
 
     def forward(self, images: Tensor, frozen: Maps | None = None) -> tuple[list[Tensor], list[Tensor]]:
         """Layers of the frozen encoder and of the adapted one, and what is decoded for them; `frozen` if known."""
-        frozen = self.frozen(images) if frozen is None else frozen
+        fixed: Maps = self.frozen(images) if frozen is None else frozen
         adapted = self.encoder(images)
         # Together through the embedding, so that its batch statistics are those of both.
-        first, second = self.reverse([torch.cat(pair) for pair in zip(adapted, frozen, strict=True)])
+        first, second = self.reverse([torch.cat(pair) for pair in zip(adapted, fixed, strict=True)])
         # Crosswise: the frozen layers from the adapted ones' embedding, and the adapted layers from the frozen ones'.
         crossed = [maps[: len(images)] for maps in first] + [maps[len(images) :] for maps in second]
-        return [*frozen, *adapted], crossed
+        return [*fixed, *adapted], crossed
 
 
 def contrast_loss(layers: Maps, decoded: Maps, alpha: float) -> Float[Tensor, ""]:

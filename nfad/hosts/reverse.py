@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -34,7 +33,6 @@ class RD4AD:
     network: Reverse
     losses: tuple[float, ...]  # of every step of the training
     sigma: float = 4.0
-    unit: ClassVar[bool] = True  # cosines compare directions
 
     @classmethod
     def fit(
@@ -69,6 +67,10 @@ class RD4AD:
         optimizer = torch.optim.Adam(network.parameters(), rate, betas=(0.5, 0.999))
         losses = train(network, loss_of, [optimizer], batches(len(images), batch, steps, seed), steps, progress)
         return cls(encoder, network, losses, sigma)
+
+    @property
+    def unit(self) -> bool:
+        return True  # cosines compare directions
 
     def features(self, images: Tensor) -> list[Tensor]:
         return self.backbone(square_images(images, type(self).__name__))
@@ -127,6 +129,13 @@ class Embedding(nn.Module):
         return self.embedded(self.fused(torch.cat([*shallow, layers[-1]], dim=1)))
 
 
+class Heads(nn.ModuleList):
+    """Several layers on one input."""
+
+    def forward(self, maps: Tensor) -> list[Tensor]:
+        return [head(maps) for head in self]
+
+
 class Decoder(nn.Module):
     """The encoder's stages from the deepest back to the shallowest, with `heads` outputs for each."""
 
@@ -139,16 +148,16 @@ class Decoder(nn.Module):
             stage = [Residual(given, width, raised=2 ** _doublings(height, side))]
             stages.append(nn.Sequential(*stage, *(Residual(width, width) for _ in range(depth - 1))))
             # Linear: the stages of many networks are signed, where a ResNet's end in a ReLU.
-            outputs.append(nn.ModuleList(nn.Conv2d(width, channels, 1) for _ in range(heads)))
+            outputs.append(Heads(nn.Conv2d(width, channels, 1) for _ in range(heads)))
             given, side = width, height
         self.stages, self.outputs = nn.ModuleList(stages), nn.ModuleList(outputs)
 
     def forward(self, embedded: Tensor, grids: Sequence[torch.Size]) -> list[list[Tensor]]:
         """For each head the layers, shallow to deep, on the grids the encoder had them."""
-        decoded = []
+        decoded: list[list[Tensor]] = []
         for stage, outputs, grid in zip(self.stages, self.outputs, reversed(grids), strict=True):
             embedded = _on_grid(stage(embedded), grid)
-            decoded.append([output(embedded) for output in outputs])
+            decoded.append(outputs(embedded))
         return [list(layers) for layers in zip(*reversed(decoded), strict=True)]
 
 
@@ -179,7 +188,8 @@ def reconstruction_loss(layers: Maps, decoded: Maps) -> Float[Tensor, ""]:
 def judge(layers: Maps, decoded: Maps, size: int, sigma: float) -> HostScores:
     """Sec. 3.4: discrepancies laid over the image, summed over layers and smoothed; the largest is the score."""
     # Smoothing is linear: of the sum or of the summands is the same.
-    maps = sum(pixel_maps(gaps.flatten(1), size, sigma) for gaps in cosine_maps(layers, decoded))
+    smooth = (pixel_maps(gaps.flatten(1), size, sigma) for gaps in cosine_maps(layers, decoded))
+    maps = sum(smooth, torch.zeros(()))
     return HostScores(maps.flatten(1).amax(dim=1), maps)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -32,7 +31,6 @@ class UniAD:
     network: Reconstruction
     losses: tuple[float, ...]  # of every step of the training
     sigma: float = 0.0
-    unit: ClassVar[bool] = False  # Euclidean distances
 
     @classmethod
     def fit(
@@ -78,6 +76,10 @@ class UniAD:
             chosen = batches(len(images), batch, steps, seed)
             losses = train(network, loss_of, [optimizer], chosen, steps, progress, CLIP, late)
         return cls(layers, network, losses, sigma)
+
+    @property
+    def unit(self) -> bool:
+        return False  # Euclidean distances
 
     def features(self, images: Tensor) -> list[Tensor]:
         return on_one_grid(self.backbone(square_images(images, type(self).__name__)))

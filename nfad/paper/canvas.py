@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nfad.errors import NfadError
 from nfad.paper.panels import LEGEND_ENDS
 from nfad.system.files import replacing
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 DEEP = 4  # blocks above one another, then a second column
 ACROSS = 4  # panels in a line of one block
@@ -92,7 +93,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def blank(width: float, height: float, layout: str | None = None) -> Figure:
+def blank(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
     """A page in inches that no window will ever show."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -150,8 +151,9 @@ def compose(blocks: Sequence[Block], value_axis: str = "x") -> Figure:
         _share(group, value_axis, panels[index].most)
     longest = max(len(label.get_text()) for ax in figure.axes for label in ax.get_yticklabels())
     width = across * (sum(panel.width for panel in panels[:in_line]) + max(0.9, 0.2 + CHARACTER * longest))
-    grid.set_height_ratios([*heights, _legend(figure, figure.add_subfigure(grid[deep, :]), width)])
-    figure.set_size_inches(width, sum(grid.get_height_ratios()))
+    heights.append(_legend(figure, figure.add_subfigure(grid[deep, :]), width))
+    grid.set_height_ratios(heights)
+    figure.set_size_inches(width, sum(heights))
     return figure
 
 
@@ -169,9 +171,9 @@ def _share(group: Sequence[Axes], axis: str, most: float) -> None:
         ax.set(**{f"{axis}ticks": [tick for tick in ticks if common[0] <= tick <= min(common[1], most)]})
 
 
-def _legend(figure: Figure, place: Figure, width: float) -> float:
+def _legend(figure: Figure, place: SubFigure, width: float) -> float:
     """All that any panel names, once, in as few lines as fit; returns the height in inches it takes."""
-    named: dict[str, object] = {}
+    named: dict[str, Artist] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)

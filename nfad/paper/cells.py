@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 from nfad.config import Config
 from nfad.detector import Detector
@@ -15,7 +14,8 @@ from nfad.evaluation.evaluate import Evaluation, evaluate
 from nfad.evaluation.tally import EvaluationRow, Resamples, Tally
 from nfad.fitting.nuisance import check_ranks
 from nfad.paper.entanglement import entanglement
-from nfad.paper.mechanism import mechanism
+from nfad.paper.estimates import Result
+from nfad.paper.mechanism import MechanismRow, mechanism
 from nfad.records import Dataset
 from nfad.system.files import finite
 from nfad.system.progress import Progress
@@ -37,7 +37,7 @@ class Cell:
     corruption: str = ""  # e.g. "contrast:3"
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """All that decides the result."""
         return {
             "format": FORMAT,
@@ -59,18 +59,18 @@ def run(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Result]:
     """Every cell's result by its key; those on disk are not measured again.
 
     Cells that share images and teacher follow one another, so that the teacher looks at each view once; cells that
     share a fit are measured from the same detector.
     """
-    results = {cell.key: cache.get(cell.settings) for cell in cells}
-    todo = {cell.key: cell for cell in cells if results[cell.key] is None}
-    done = len(results) - len(todo)
+    wanted = {cell.key: cell for cell in cells}
+    results = {key: found for key, cell in wanted.items() if (found := cache.get(cell.settings)) is not None}
+    todo = [cell for key, cell in wanted.items() if key not in results]
     if on_cell:
-        on_cell(done, len(results))
-    for group in _together(todo.values(), _sight):
+        on_cell(len(results), len(wanted))
+    for group in _together(todo, _sight):
         teacher: Teacher | None = None
         for fit in _together(group, lambda cell: json.dumps(cell.settings["config"], sort_keys=True)):
             config = fit[0].config
@@ -88,9 +88,8 @@ def run(
                 result = measure(detector, cell, progress)
                 cache.put(cell.settings, result)
                 results[cell.key] = result
-                done += 1
                 if on_cell:
-                    on_cell(done, len(results))
+                    on_cell(len(results), len(wanted))
             if workdir:
                 for file in workdir.iterdir():
                     file.unlink()
@@ -98,7 +97,7 @@ def run(
     return results
 
 
-def measure(detector: Detector, cell: Cell, progress: Progress | None = None) -> dict[str, Any]:
+def measure(detector: Detector, cell: Cell, progress: Progress | None = None) -> Result:
     """The cell's numbers, ready for JSON (NaN as null)."""
     samples = cell.dataset.test
     if cell.measure == "entanglement":
@@ -120,7 +119,7 @@ def measure(detector: Detector, cell: Cell, progress: Progress | None = None) ->
     return ready_for_json(found.rows, found.resamples, found)
 
 
-def ready_for_json(rows: Sequence[EvaluationRow], resamples: Resamples, found: Evaluation | Tally) -> dict[str, Any]:
+def ready_for_json(rows: Sequence[EvaluationRow], resamples: Resamples, found: Evaluation | Tally) -> Result:
     """What a table needs of an evaluation."""
     drawn = {
         domain: {
@@ -137,7 +136,7 @@ def ready_for_json(rows: Sequence[EvaluationRow], resamples: Resamples, found: E
     })  # fmt: skip
 
 
-def _mechanism_row(row: Any) -> dict[str, Any]:
+def _mechanism_row(row: MechanismRow) -> dict[str, str | float]:
     found = row.magnitudes
     return {
         "domain": row.domain,
@@ -151,14 +150,14 @@ def _mechanism_row(row: Any) -> dict[str, Any]:
     }
 
 
-def _sight(cell: Cell) -> tuple:
+def _sight(cell: Cell) -> Hashable:
     """What the teacher looks at, and which."""
     config = cell.config
     return (cell.settings["images"], config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
 
 
-def _together(cells: Iterable[Cell], by: Callable[[Cell], Any]) -> list[list[Cell]]:
-    groups: dict[Any, list[Cell]] = {}
+def _together(cells: Iterable[Cell], by: Callable[[Cell], Hashable]) -> list[list[Cell]]:
+    groups: dict[Hashable, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(by(cell), []).append(cell)
     return list(groups.values())

@@ -12,6 +12,7 @@ from nfad.evaluation.tally import EVERYWHERE
 from nfad.stats.intervals import percentiles
 
 NAN = float("nan")
+Result = dict[str, Any]  # a cell's numbers by name, as JSON gives them back
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,10 @@ class Estimate:
     resamples: np.ndarray | None = None
 
     def __sub__(self, other: Estimate) -> Estimate:
-        paired = self.resamples is not None and other.resamples is not None
-        return Estimate(self.value - other.value, self.resamples - other.resamples if paired else None)
+        value = self.value - other.value
+        if self.resamples is None or other.resamples is None:
+            return Estimate(value)
+        return Estimate(value, self.resamples - other.resamples)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -48,25 +51,26 @@ class Entry:
 
 
 def entry(
-    sheet: str, row: str, column: str, own: Estimate, against: Estimate | None = None, paper: float | None = None
+    sheet: str, row: str, column: str, ours: Estimate, against: Estimate | None = None, paper: float | None = None
 ) -> Entry:
-    """`own` as a table's entry, strong where its paired difference from `against` excludes zero."""
-    low, high = own.interval
+    """`ours` as a table's entry, strong where its paired difference from `against` excludes zero."""
+    low, high = ours.interval
     strong = False
     if against is not None:
-        difference_low, difference_high = (own - against).interval
+        difference_low, difference_high = (ours - against).interval
         strong = difference_low > 0 or difference_high < 0
-    return Entry(sheet, row, column, own.value, low, high, paper, strong)
+    return Entry(sheet, row, column, ours.value, low, high, paper, strong)
 
 
-def estimate(results: Sequence[dict[str, Any]], arm: str, metric: str, domain: str | None = None) -> Estimate:
+def estimate(results: Sequence[Result], arm: str, metric: str, domain: str | None = None) -> Estimate:
     """In per cent: the plain mean over domains (or one of them), then over the results' categories.
 
     Resamples are averaged alike, so that the interval of a mean is that of the mean.
     """
     values, drawn = [], []
     for result in results:
-        rows = [row for row in result["rows"] if row["domain"] == domain or (domain is None and _own(row, result))]
+        wanted = domains_of(result) if domain is None else [domain]
+        rows = [row for row in result["rows"] if row["domain"] in wanted]
         values.append(_mean([_number(row["arms"][arm][metric]) for row in rows]))
         kept = [result["resamples"][row["domain"]][arm].get(metric) for row in rows]
         drawn.append(None if None in kept else np.mean([np.array(each, dtype=float) for each in kept], axis=0))
@@ -74,22 +78,23 @@ def estimate(results: Sequence[dict[str, Any]], arm: str, metric: str, domain: s
     return Estimate(100 * _mean(values), resamples)
 
 
-def mean_of(results: Sequence[dict[str, Any]], column: str, domain: str) -> float:
+def mean_of(results: Sequence[Result], column: str, domain: str) -> float:
     """Of an analysis' column over categories."""
     return _mean([_number(row[column]) for result in results for row in result["rows"] if row["domain"] == domain])
 
 
-def domains_of(result: dict[str, Any], together: bool = False) -> list[str]:
-    return [row["domain"] for row in result["rows"] if _own(row, result) or together]
+def domains_of(result: Result, together: bool = False) -> list[str]:
+    return [row["domain"] for row in result["rows"] if _is_domain(row["domain"], result) or together]
 
 
-def pooled_domain(result: dict[str, Any]) -> str:
+def pooled_domain(result: Result) -> str:
     """The name of the row of all images: of its own where there are several domains."""
     return result["rows"][-1]["domain"]
 
 
-def _own(row: dict[str, Any], result: dict[str, Any]) -> bool:
-    return row["domain"] != EVERYWHERE or len(result["rows"]) == 1
+def _is_domain(name: str, result: Result) -> bool:
+    """Rather than all of several together."""
+    return name != EVERYWHERE or len(result["rows"]) == 1
 
 
 def _number(value: float | None) -> float:

@@ -187,8 +187,11 @@ def _by_rank(sheets: Sequence[Sheet], columns: Sequence[str]) -> Figure:
                 paint = partial(curves, solid=_curves(found, "/d="), levels_are=levels_are)
                 panels.append(_panel("false alarms (%)", 2.9, 2.1, [found], paint))
                 continue
-            bare = {row: found.get(f"{row.split('/')[0]}/d=0") for row in found}
-            gains = {row: _gain(bare[row], entry) for row, entry in found.items() if bare[row]}
+            gains = {
+                row: _gain(bare, entry)
+                for row, entry in found.items()
+                if (bare := found.get(f"{row.split('/')[0]}/d=0"))
+            }
             paint = partial(curves, solid=_curves(gains, "/d="), zero=True, levels_are=levels_are)
             panels.append(_panel(f"gain in {HEADINGS[column]} (points)", 2.9, 2.1, [gains], paint))
         blocks.append(sheet.block(panels))
@@ -236,10 +239,9 @@ def _places(column: dict[str, Entry], variant: str) -> dict[str, Entry]:
     return {row[len(variant) + 1 :] or "all": entry for row, entry in inside.items()}
 
 
-def _gain(control: Entry, ours: Entry) -> Entry:
-    printed = None not in (control.paper, ours.paper)
-    paper = ours.paper - control.paper if printed else None
-    return Entry(ours.sheet, ours.row, ours.column, ours.value - control.value, paper=paper, strong=ours.strong)
+def _gain(base: Entry, ours: Entry) -> Entry:
+    paper = None if base.paper is None or ours.paper is None else ours.paper - base.paper
+    return Entry(ours.sheet, ours.row, ours.column, ours.value - base.value, paper=paper, strong=ours.strong)
 
 
 def _curves(column: dict[str, Entry], step: str = "/s=") -> list[Curve]:

@@ -87,7 +87,7 @@ def rank_correlation(before: Sequence[float], after: Sequence[float]) -> float:
     """Spearman's ρ; NaN where nothing can be ranked: a single image, or equal scores throughout."""
     if min(len(np.unique(before)), len(np.unique(after))) < 2:
         return float("nan")
-    return float(stats.spearmanr(before, after).statistic)
+    return float(np.corrcoef(stats.rankdata(before), stats.rankdata(after))[0, 1])
 
 
 def mechanism(detector: Detector, samples: Sequence[Sample], progress: Progress | None = None) -> list[MechanismRow]:

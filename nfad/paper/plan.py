@@ -74,7 +74,7 @@ def plan(cells: Sequence[Cell | HostCell], cache: ResultCache) -> Plan:
         views[(sight, "test", cell.corruption)] = len(cell.dataset.test)
         views[moved] = _interventions(config, len(cell.dataset.train))
         if config.reference == "student":
-            fit = json.dumps(cell.settings["config"], sort_keys=True) + images
+            fit = json.dumps([cell.settings["config"], images], sort_keys=True)
             students.setdefault(fit, config.epochs * len(cell.dataset.train) * STUDENT_STEP)
             students[fit] += len(cell.dataset.test)
     seconds = 0.0
@@ -112,10 +112,10 @@ def announced(name: str, categories: Sequence[str] | None = None) -> list[Datase
         Dataset(
             name,
             category,
-            tuple(Sample(Path(f"{category} train {i}"), False) for i in range(counts.train)),
+            tuple(Sample(Path(f"{category} train {i}"), False) for i in range(counts.train or 0)),
             tuple(
                 Sample(Path(f"{category} test {i}"), False, domain=domains[i % 2])
-                for i in range(counts.good + counts.bad)
+                for i in range((counts.good or 0) + (counts.bad or 0))
             ),
         )
         for category, counts in known.items()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from nfad.evaluation.tally import Judged, Tally
 from nfad.fitting.calibration import split
 from nfad.hosts import Filtered, Host, NuisanceFilter
 from nfad.paper.cells import fingerprint, ready_for_json
+from nfad.paper.estimates import Result
 from nfad.records import Dataset, Geometry
 from nfad.stats.conformal import conformal_threshold, smallest_rate
 from nfad.system.progress import Progress
@@ -50,7 +51,7 @@ class HostCell:
     steps: int | None = None  # of a host that is trained; None: its own number
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """All that decides the result."""
         return {
             "host": self.host,
@@ -73,22 +74,23 @@ def run_hosts(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Result]:
     """Every cell's result by its key; those on disk are not measured again."""
-    results = {}
+    results: dict[str, Result] = {}
     for done, cell in enumerate(cells):
         if on_cell:
             on_cell(done, len(cells))
-        results[cell.key] = cache.get(cell.settings)
-        if results[cell.key] is None:
-            results[cell.key] = measure_host(cell, progress)
-            cache.put(cell.settings, results[cell.key])
+        result = cache.get(cell.settings)
+        if result is None:
+            result = measure_host(cell, progress)
+            cache.put(cell.settings, result)
+        results[cell.key] = result
     if on_cell:
         on_cell(len(cells), len(cells))
     return results
 
 
-def measure_host(cell: HostCell, progress: Progress | None = None) -> dict[str, Any]:
+def measure_host(cell: HostCell, progress: Progress | None = None) -> Result:
     """The bare host (d = 0) and the host under each rank, over the same images, at thresholds of the same normals."""
     config, test = cell.config, cell.dataset.test
     normals = torch.stack([_view(sample.path, config)[0] for sample in cell.dataset.train])
@@ -163,5 +165,5 @@ def fit_host(
     raise NfadError(f"there is no host {name!r}; the hosts are {', '.join(HOSTS)}")
 
 
-def _view(path: Any, config: Config) -> tuple[Tensor, Geometry]:
+def _view(path: Path, config: Config) -> tuple[Tensor, Geometry]:
     return to_view(load_part(path), config.size, config.resize)

@@ -9,7 +9,7 @@ from pathlib import Path
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.paper.cells import Cell, run
-from nfad.paper.estimates import Entry
+from nfad.paper.estimates import Entry, Result
 from nfad.paper.layout import KEY, as_csv, as_markdown
 from nfad.paper.plugins import HostCell, run_hosts
 from nfad.paper.table import Block, Options, Table, Variant
@@ -77,12 +77,13 @@ def run_table(
 ) -> list[Entry]:
     """Measure what is not yet on disk and lay everything out."""
     wanted = jobs(table, datasets, config, options)
-    cells = [job.cell for job in wanted]
-    results = (run_hosts if isinstance(cells[0], HostCell) else run)(cells, cache, progress, on_cell)
+    cells = [job.cell for job in wanted if isinstance(job.cell, Cell)]
+    hosts = [job.cell for job in wanted if isinstance(job.cell, HostCell)]
+    results = run_hosts(hosts, cache, progress, on_cell) if hosts else run(cells, cache, progress, on_cell)
     entries: list[Entry] = []
     for dataset, method in dict.fromkeys((job.dataset, job.method) for job in wanted):
         mine = [job for job in wanted if (job.dataset, job.method) == (dataset, method)]
-        rows: dict[str, list] = {}
+        rows: dict[str, list[Result]] = {}
         for job in mine:
             rows.setdefault(job.variant.row, []).append(results[job.cell.key])
         categories = tuple(dict.fromkeys(job.cell.dataset.category for job in mine))

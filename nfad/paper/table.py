@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nfad.config import Config
-from nfad.paper.estimates import Entry, entry, estimate
+from nfad.paper.estimates import Entry, Result, entry, estimate
 from nfad.paper.published import TABLES as PLACES
 from nfad.paper.published import published
 from nfad.vision.corruptions import CORRUPTIONS
@@ -41,7 +40,7 @@ class Variant:
     """One row of a table: what is changed in the config, and what is measured."""
 
     row: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, object] = field(default_factory=dict)
     measure: str = "metrics"
     corruption: str = ""
     host: str = ""  # another detector that wears the filter
@@ -54,7 +53,7 @@ class Block:
     dataset: str
     method: str
     categories: tuple[str, ...]
-    results: Mapping[str, Sequence[dict[str, Any]]]
+    results: Mapping[str, Sequence[Result]]
 
     @property
     def sheet(self) -> str:
@@ -62,7 +61,7 @@ class Block:
         return f"{self.dataset}{only} · {self.method}"
 
     @property
-    def first(self) -> dict[str, Any]:
+    def first(self) -> Result:
         return next(iter(self.results.values()))[0]
 
 
@@ -105,9 +104,9 @@ def compare(
     for column in columns:
         base = estimate(block.results[rows[baseline][0]], rows[baseline][1], column)
         for row, (label, arm) in rows.items():
-            own = estimate(block.results[label], arm, column)
+            ours = estimate(block.results[label], arm, column)
             paper = paper_value(table, near, row, column)
-            found.append(entry(block.sheet, row, column, own, None if row == baseline else base, paper))
+            found.append(entry(block.sheet, row, column, ours, None if row == baseline else base, paper))
     return found
 
 

@@ -92,13 +92,13 @@ def figure(pictures: Sequence[Picture], across: int = 3, high: float = HIGH) -> 
             for index, picture in enumerate(part):
                 line, place = divmod(index, across)
                 left = MARGIN + place * (3 * SIDE + 2 * GAP + BETWEEN)
-                _triplet(sheet, picture, left, top + line * (HEAD + tall + below * LINE + 0.08), tall, high)
+                _triplet(page, sheet, picture, left, top + line * (HEAD + tall + below * LINE + 0.08), tall, high)
             top += height
         _scale(sheet, width, top + 0.14, high, bool(defects))
     return page
 
 
-def _triplet(sheet: Axes, picture: Picture, left: float, top: float, tall: float, high: float) -> None:
+def _triplet(page: Figure, sheet: Axes, picture: Picture, left: float, top: float, tall: float, high: float) -> None:
     photo, prediction, mask, label = picture
     check_pair(photo, prediction)
     if mask is not None and mask.shape != prediction.map.shape:
@@ -107,7 +107,7 @@ def _triplet(sheet: Axes, picture: Picture, left: float, top: float, tall: float
     sheet.text(middle, top + HEAD / 2, shorten(label, 40, placeholder=" …"), ha="center", va="center", fontsize=8)
     view = _seen(photo, prediction)
     shown = (view, overlay(view, prediction.unfiltered_map, high), overlay(view, prediction.map, high))
-    page, proportion = sheet.figure, _proportion(prediction)
+    proportion = _proportion(prediction)
     for place, pixels in enumerate(shown):
         x, y = left + place * (SIDE + GAP), page.get_figheight() - top - HEAD - tall
         size = (page.get_figwidth(), page.get_figheight())
@@ -177,16 +177,16 @@ def _defects(images: Sequence[ImageResult], domain: str) -> list[int]:
     ranks = {}
     for index, image in enumerate(images):
         if image.sample.domain == domain and image.sample.anomalous:
-            control = _rank(image.unfiltered_score, [each.unfiltered_score for each in normals])
-            ranks[index] = control, _rank(image.score, [each.score for each in normals])
+            unfiltered = _rank(image.unfiltered_score, [each.unfiltered_score for each in normals])
+            ranks[index] = unfiltered, _rank(image.score, [each.score for each in normals])
     seen = [index for index, both in ranks.items() if min(both) >= 0.5]
     return _typical(images, seen, [ranks[index][1] - ranks[index][0] for index in seen])
 
 
 def _normals(images: Sequence[ImageResult], domain: str) -> list[int]:
-    own = [index for index, each in enumerate(images) if each.sample.domain == domain and not each.sample.anomalous]
-    middle = np.median([images[index].unfiltered_score for index in own]) if own else 0
-    high = [index for index in own if images[index].unfiltered_score >= middle]
+    normals = [index for index, each in enumerate(images) if each.sample.domain == domain and not each.sample.anomalous]
+    middle = np.median([images[index].unfiltered_score for index in normals]) if normals else 0
+    high = [index for index in normals if images[index].unfiltered_score >= middle]
     return _typical(images, high, [images[index].unfiltered_score - images[index].score for index in high])
 
 
@@ -199,6 +199,6 @@ def _typical(images: Sequence[ImageResult], candidates: Sequence[int], gains: Se
     """The candidates from the most ordinary to the least."""
     if not candidates:
         return []
-    controls = [images[index].unfiltered_score for index in candidates]
-    far = np.abs(gains - np.median(gains)), np.abs(controls - np.median(controls))
+    unfiltered = np.array([images[index].unfiltered_score for index in candidates])
+    far = np.abs(np.array(gains) - np.median(gains)), np.abs(unfiltered - np.median(unfiltered))
     return [index for *_, index in sorted(zip(*far, candidates, strict=True))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -105,7 +104,7 @@ class Findings:
         return [self.side(axis, side, arm) for side in axis.sides]
 
     def sides(self) -> list[Side]:
-        """Every axis and side with the filter, the nearest break first; what does not break, by the control's."""
+        """Every axis and side with the filter, the nearest break first; those without one by the unfiltered."""
         found = [(curve.axis, side) for curve in self.curves for side in curve.axis.sides]
         found.sort(key=lambda place: (self.side(*place, "filtered").reach, self.side(*place, "unfiltered").reach))
         return [self.side(*place, "filtered") for place in found]
@@ -202,7 +201,7 @@ def range_told(findings: Findings, curve: Curve, arm: str) -> str:
     if sides[0].breaks == 0:
         return "not even as it is"
     if not any(side.holds for side in sides):
-        return f"less than {' or '.join(axis.told(side.breaks) for side in sides)}"
+        return f"less than {' or '.join(_weakest(sides))}"
     if len(sides) == 1:
         return f"up to {axis.told(sides[0].holds)}"
     return f"{_short(axis, sides[0].holds)} to {axis.told(sides[1].holds)}"
@@ -213,7 +212,9 @@ def require(findings: Findings, wanted: Mapping[str, float]) -> list[str]:
     said = []
     for curve in findings.curves:
         reach = wanted.get(curve.axis.name)
-        for found in findings.both(curve.axis, "filtered") if reach is not None else ():
+        if reach is None:
+            continue
+        for found in findings.both(curve.axis, "filtered"):
             asked = f"{curve.axis.told(found.side * reach)} is required"
             for where, what in ((found.breaks, "too many false alarms"), (found.blind, "too few defects found")):
                 if where is not None and abs(where) <= reach:
@@ -221,7 +222,7 @@ def require(findings: Findings, wanted: Mapping[str, float]) -> list[str]:
     return said
 
 
-def as_rows(findings: Findings) -> list[dict[str, Any]]:
+def as_rows(findings: Findings) -> list[dict[str, str | float]]:
     """A row for each axis, strength and arm, ready for CSV and JSON."""
     return [
         {
@@ -237,7 +238,7 @@ def as_rows(findings: Findings) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def as_dict(findings: Findings) -> dict[str, Any]:
+def as_dict(findings: Findings) -> dict[str, object]:
     """Everything for machines."""
     axes = {}
     for curve in findings.curves:
@@ -274,10 +275,14 @@ def _held(findings: Findings, curve: Curve, arm: str) -> str:
         return "Breaks already as it is"
     whole = all(side.breaks is None for side in sides)
     if not any(side.holds for side in sides):
-        weakest = " and ".join(axis.told(side.breaks) for side in sides)
-        return f"Breaks at the weakest strength tried, {weakest}"
+        return f"Breaks at the weakest strength tried, {' and '.join(_weakest(sides))}"
     told = "Holds " if len(sides) == 1 else "Holds from "
     return told + range_told(findings, curve, arm) + (", all that was tried" if whole else "")
+
+
+def _weakest(sides: Sequence[Side]) -> list[str]:
+    """Where each side breaks."""
+    return [side.axis.told(side.breaks) for side in sides if side.breaks is not None]
 
 
 def _short(axis: Axis, strength: float) -> str:

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -102,6 +101,8 @@ def read_parts(
     stacked = torch.stack([views[place] for place in order])
     part = torch.ones(len(stacked), 1, config.size, config.size, dtype=torch.bool)
     if tells_part(detector) if separate is None else separate:
+        if not isinstance(detector, Detector):
+            raise NfadError("what is background only the teacher's prior can say, which an exported model lacks")
         part = torch.cat([_part(detector, batch) for batch in stacked.split(config.batch)])
     pairs = enumerate(zip(stacked, part[:, 0], strict=True))
     damaged = torch.stack([damage(view, mask, seed, index) for index, (view, mask) in pairs])
@@ -116,11 +117,13 @@ def tells_part(detector: Model) -> bool:
 def damage(view: Tensor, part: Tensor, seed: int, index: int) -> Tensor:
     """A synthetic defect that lies on the part and can be seen: one drawn at random may do neither."""
     draw = np.random.default_rng([seed, index])
-    for _ in range(DRAWS):
-        changed, mask = with_defect(view, KINDS[index % len(KINDS)], draw)
+    kind = KINDS[index % len(KINDS)]
+    changed, mask = with_defect(view, kind, draw)
+    for _ in range(DRAWS - 1):
         inside = torch.from_numpy(mask)
         if part[inside].float().mean() > 0.9 and (changed - view).abs().mean(dim=0)[inside].mean() > VISIBLE:
             break
+        changed, mask = with_defect(view, kind, draw)
     return changed
 
 
@@ -139,15 +142,15 @@ def measure(
         )
     images = parts.digest if cache else ""
 
-    def settings(name: str, strength: float) -> dict[str, Any]:
+    def settings(name: str, strength: float) -> dict[str, str | float]:
         return {
             "format": FORMAT, "model": detector.sha256, "images": images, "seed": parts.seed, "axis": name,
             "strength": float(strength),
         }  # fmt: skip
 
     steps: Steps = {}
-    for place in wanted if cache else ():
-        if (found := cache.get(settings(*place))) is not None:
+    for place in wanted:
+        if cache and (found := cache.get(settings(*place))) is not None:
             both = (found["normal"], found["damaged"])
             steps[place] = Step(*({arm: tuple(values) for arm, values in each.items()} for each in both))
     missing = [place for place in wanted if place not in steps]  # only these take time, so only these are counted

@@ -110,9 +110,12 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
     said = [
         "Only normals the model was not fitted on tell the truth here. A model does not keep which images it saw, so "
         "this could not be checked.",
-        f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
-        "show smaller rates.",
     ]
+    if hits is not None:
+        said.append(
+            f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
+            "show smaller rates."
+        )
     if detector.exported:
         said.append(
             "The exported graph itself was measured. It takes photos of 8 bits, so every view was rounded to them."

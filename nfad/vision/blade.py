@@ -82,7 +82,9 @@ def _blob(x, y, inside, border: float, ragged: float, rng) -> np.ndarray:
     r = np.hypot(x, y / rng.uniform(0.6, 1)) / radius
     extent = np.clip((1 - r + ragged * r * (r < 1.7) * noise(rng, 1.5)) / border, 0, 1) * inside
     # One defect is one region: crumbs beside it would count as defects of their own in a per-region score.
-    pieces, _ = label(extent > VISIBLE)
+    visible = extent > VISIBLE
+    pieces = np.empty(visible.shape, dtype=np.int32)
+    label(visible, output=pieces)
     return extent * (pieces == np.bincount(pieces.flat)[1:].argmax() + 1)
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from nfad.vision.teacher import Teacher
 
-Seen = tuple[list[Tensor], Tensor | None]
-
 
 class Remembering:
     """The tokens of the teacher it wraps (rounded to fp16, as a fit's own store does), by the content of each view.
@@ -21,31 +19,45 @@ class Remembering:
     def __init__(self, teacher: Teacher, capacity: int = 6 * 2**30) -> None:
         self._teacher = teacher
         self.identity, self.channels, self.grid = teacher.identity, teacher.channels, teacher.grid
-        self._seen: dict[bytes, Seen] = {}
+        self._tokens: dict[bytes, list[Tensor]] = {}
+        self._priors: dict[bytes, Tensor] = {}  # of some of them
         self._left = capacity
 
     def tokens(self, images: Tensor) -> list[Tensor]:
-        return self._look_up(images, False)[0]
+        keys = _keys(images)
+        found = {key: self._tokens[key] for key in keys if key in self._tokens}
+        missing = [i for i, key in enumerate(keys) if key not in found]
+        if missing:
+            found |= self._kept([keys[i] for i in missing], self._teacher.tokens(images[missing]))
+        return _stacked([found[key] for key in keys])
 
     def tokens_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        tokens, priors = self._look_up(images, True)
-        return tokens, torch.stack(priors)
-
-    def _look_up(self, images: Tensor, with_prior: bool) -> tuple[list[Tensor], list[Tensor]]:
-        keys = [hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest() for image in images]
-        found = [self._seen.get(key) for key in keys]
-        missing = [i for i, seen in enumerate(found) if seen is None or (with_prior and seen[1] is None)]
+        keys = _keys(images)
+        priors = {key: self._priors[key] for key in keys if key in self._priors}
+        found = {key: self._tokens[key] for key in priors}
+        missing = [i for i, key in enumerate(keys) if key not in priors]
         if missing:
-            run = images[torch.tensor(missing)]
-            tokens, prior = self._teacher.tokens_and_prior(run) if with_prior else (self._teacher.tokens(run), None)
-            for place, i in enumerate(missing):
-                found[i] = ([block[place].half() for block in tokens], None if prior is None else prior[place])
-                self._keep(keys[i], found[i])
-        together = [torch.stack([seen[0][b] for seen in found]).float() for b in range(len(self.channels))]
-        return together, [seen[1] for seen in found]
+            tokens, prior = self._teacher.tokens_and_prior(images[missing])
+            new = dict(zip([keys[i] for i in missing], prior, strict=True))
+            found |= self._kept([keys[i] for i in missing], tokens)
+            priors |= new
+            self._priors |= {key: each for key, each in new.items() if key in self._tokens}
+        return _stacked([found[key] for key in keys]), torch.stack([priors[key] for key in keys])
 
-    def _keep(self, key: bytes, seen: Seen) -> None:
-        size = sum(block.nbytes for block in seen[0])
-        if key in self._seen or size <= self._left:
-            self._left -= 0 if key in self._seen else size
-            self._seen[key] = seen
+    def _kept(self, keys: list[bytes], tokens: list[Tensor]) -> dict[bytes, list[Tensor]]:
+        """The tokens image by image, remembered as far as there is room."""
+        found = {key: [block[place].half() for block in tokens] for place, key in enumerate(keys)}
+        for key, blocks in found.items():
+            size = sum(block.nbytes for block in blocks)
+            if key in self._tokens or size <= self._left:
+                self._left -= 0 if key in self._tokens else size
+                self._tokens[key] = blocks
+        return found
+
+
+def _keys(images: Tensor) -> list[bytes]:
+    return [hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest() for image in images]
+
+
+def _stacked(images: list[list[Tensor]]) -> list[Tensor]:
+    return [torch.stack(block).float() for block in zip(*images, strict=True)]

@@ -112,7 +112,7 @@ class Corruption:
 
     def _generator(self, pixels: np.ndarray, seed: int) -> np.random.Generator:
         content = hashlib.blake2b(f"{self} {seed} {pixels.shape}".encode(), digest_size=16)
-        content.update(np.ascontiguousarray(pixels))
+        content.update(pixels.tobytes())
         return np.random.default_rng(int.from_bytes(content.digest(), "big"))
 
 

@@ -49,7 +49,7 @@ def ramp(dim: int, low: float, high: float, images: Images, _: Foreground, __: G
 
 def spot(strength: float, images: Images, _: Foreground, generator: Generator) -> Images:
     """A lamp's hot spot (or, below 1, its shadow) at a random place: gain `strength` at its centre, 1 far away."""
-    count, _, height, width = images.shape
+    count, height, width = len(images), *images.shape[2:]
     centre = torch.rand(count, 2, 1, 1, generator=generator)
     radius = 0.2 + 0.3 * torch.rand(count, 1, 1, generator=generator)
     rows = torch.linspace(0, 1, height)[None, :, None] - centre[:, 0]

@@ -38,7 +38,7 @@ def pixel_maps(tokens: Float[Tensor, "image token"], size: int, sigma: float) ->
     return expand @ tokens.reshape(-1, grid, grid).to(expand.dtype) @ expand.T
 
 
-def image_score(maps: Float[Tensor, "image size size"], share: float = 0.01) -> Float[Tensor, " image"]:
-    """Mean of the top share of pixels."""
+def image_score(maps: Float[Tensor, "image size size"], top_fraction: float = 0.01) -> Float[Tensor, " image"]:
+    """Mean of the top fraction of pixels."""
     flat = maps.flatten(1)
-    return flat.topk(max(1, int(share * int(flat.shape[1]))), dim=1).values.mean(dim=1)
+    return flat.topk(max(1, int(top_fraction * int(flat.shape[1]))), dim=1).values.mean(dim=1)

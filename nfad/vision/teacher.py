@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypedDict, runtime_checkable
 
 import timm
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
 from nfad.vision import weights as weight_files
+from nfad.vision.networks import Cnn, Network, Vit, create, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
 from nfad.vision.weights import UNTRAINED
 
@@ -42,6 +43,14 @@ class Identity:
     sha256: str  # of the weight file; of the tensors where there is no file at hand (hub, untrained)
 
 
+class Options(TypedDict, total=False):
+    """Those of timm that a teacher is made with."""
+
+    num_classes: int
+    img_size: int
+    dynamic_img_size: bool
+
+
 @runtime_checkable
 class Teacher(Protocol):
     """What the rest of the package knows of a backbone."""
@@ -65,7 +74,7 @@ class VitTeacher:
     """Any timm ViT. CLS and register tokens are prefix tokens there and never among the patches."""
 
     def __init__(
-        self, model: nn.Module, identity: Identity, blocks: Sequence[int], prior_blocks: Sequence[int], size: int
+        self, model: Vit, identity: Identity, blocks: Sequence[int], prior_blocks: Sequence[int], size: int
     ) -> None:
         depth = len(model.blocks)
         for name, chosen in (("blocks", blocks), ("prior_blocks", prior_blocks)):
@@ -78,7 +87,7 @@ class VitTeacher:
         self.channels = (model.embed_dim,) * len(blocks)
         self.grid = size // 16
         self._patch = model.patch_embed.patch_size[0]
-        self._mean, self._std = _statistics(model)
+        self._mean, self._std = normalisation(model)
 
     def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
         patches, _ = self._run(images, self._blocks)
@@ -117,7 +126,7 @@ class CnnTeacher:
     There is no CLS token: the prior is the cosine of the last stage's positions with their global mean.
     """
 
-    def __init__(self, model: nn.Module, identity: Identity, blocks: Sequence[int], size: int) -> None:
+    def __init__(self, model: Cnn, identity: Identity, blocks: Sequence[int], size: int) -> None:
         stages = len(model.feature_info)
         if not blocks or min(blocks) < 0 or max(blocks) >= stages:
             raise NfadError(f"blocks must lie in 0..{stages - 1} for {identity.architecture}; got {list(blocks)}")
@@ -126,7 +135,7 @@ class CnnTeacher:
         self.identity, self._blocks, self._last = identity, list(blocks), stages - 1
         self.channels = tuple(model.feature_info[block]["num_chs"] for block in blocks)
         self.grid = size // 8
-        self._mean, self._std = _statistics(model)
+        self._mean, self._std = normalisation(model)
 
     def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
         stages = self._run(images, self._blocks)
@@ -174,11 +183,10 @@ def load_teacher(
         model, source, digest = _timm(name, architecture, weights, size)
     model.eval().requires_grad_(False)
     identity = Identity(name, architecture, source, digest)
-    is_vit = hasattr(model, "blocks") and hasattr(model, "patch_embed")
     try:
         teacher = (
             VitTeacher(model, identity, blocks, prior_blocks, size)
-            if is_vit
+            if is_vit(model)
             else CnnTeacher(model, identity, blocks, size)
         )
         if name not in EMBEDDED_ARCHITECTURE:  # timm has many networks: find out now whether this one can be tapped
@@ -197,23 +205,18 @@ def _cannot_tap(architecture: str, error: Exception) -> NfadError:
     )
 
 
-def _embedded(name: str, size: int) -> tuple[nn.Module, str, str]:
+def _embedded(name: str, size: int) -> tuple[Network, str, str]:
     path = weight_files.embedded_file(name)
     if name == "embedded-vit":
         side = size // 16 * 14
-        model = timm.create_model(
-            EMBEDDED_ARCHITECTURE[name], pretrained=False, num_classes=0, img_size=side, dynamic_img_size=True
-        )
+        model = create(EMBEDDED_ARCHITECTURE[name], num_classes=0, img_size=side, dynamic_img_size=True)
         model.load_state_dict(weight_files.embedded_vit_state(side))
     else:
-        model = timm.create_model(EMBEDDED_ARCHITECTURE[name], pretrained=False)
-        state = weight_files.embedded_cnn_state(model.state_dict())
-        missing = model.load_state_dict(state, strict=False)
-        assert all(key.endswith("num_batches_tracked") for key in missing.missing_keys)
+        model = weight_files.embedded_cnn()
     return model, "embedded", weight_files.sha256(path)
 
 
-def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Module, str, str]:
+def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network, str, str]:
     architecture = tag.split(".")[0]
     if architecture not in timm.list_models():
         near = ", ".join(timm.list_models(f"*{architecture.split('_')[0]}*")[:3])
@@ -221,7 +224,7 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Modul
             f"teacher {name!r} is neither embedded-vit, embedded-cnn, {', '.join(FOUNDATIONS)} nor a timm model"
             + (f" (similar: {near})" if near else "")
         )
-    options: dict = {"num_classes": 0}
+    options: Options = {"num_classes": 0}
     patch = re.search(r"patch(\d+)", architecture)
     if patch:
         options["img_size"] = size // 16 * int(patch[1])
@@ -245,14 +248,8 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[nn.Modul
     return model, "hub", weight_files.state_digest(model.state_dict())
 
 
-def _create(tag: str, options: dict) -> nn.Module:
+def _create(tag: str, options: Options) -> Network:
     try:
-        return timm.create_model(tag, pretrained=False, **options)
+        return create(tag, **options)
     except Exception as error:
         raise _cannot_tap(tag, error) from None
-
-
-def _statistics(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """The normalisation the weights were trained with (timm records it; lite0's is 0.5 ± 0.5)."""
-    config = model.pretrained_cfg
-    return torch.tensor(config["mean"])[:, None, None], torch.tensor(config["std"])[:, None, None]

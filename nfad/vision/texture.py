@@ -35,7 +35,7 @@ def _spectrum(power: float, stretch_x: float, stretch_y: float) -> np.ndarray:
 def noise(rng: np.random.Generator, power: float, stretch_x: float = 1, stretch_y: float = 1) -> np.ndarray:
     """Unit-variance noise whose amplitude falls as 1/frequency**power: 0 sand, 1 cast metal, 2 clouds."""
     white = rng.standard_normal((BENCH, BENCH), dtype=np.float32)
-    return fft.irfft2(fft.rfft2(white) * _spectrum(power, stretch_x, stretch_y), s=white.shape)
+    return np.asarray(fft.irfft2(fft.rfft2(white) * _spectrum(power, stretch_x, stretch_y), s=white.shape))
 
 
 def coverage(distance: np.ndarray) -> np.ndarray:
@@ -48,4 +48,4 @@ def blend(below: np.ndarray, above: np.ndarray, share: np.ndarray) -> np.ndarray
 
 
 def paint(colour: tuple[float, float, float], brightness: np.ndarray | float = 1.0) -> np.ndarray:
-    return np.float32(colour)[:, None, None] * np.clip(np.float32(brightness), 0.05, None)
+    return np.array(colour, np.float32)[:, None, None] * np.clip(np.asarray(brightness, np.float32), 0.05, None)

@@ -8,12 +8,13 @@ import logging
 import re
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import timm
 import torch
 from huggingface_hub import constants as hub
 from safetensors.torch import load_file
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
+from nfad.vision.networks import Cnn, Network, create
 
 # package, file inside it, SHA-256 of that file, licence
 EMBEDDED = {
@@ -132,6 +134,14 @@ def embedded_vit_state(input_size: int) -> dict[str, Tensor]:
     return state
 
 
+def embedded_cnn() -> Cnn:
+    """The network with the lite0 package's weights."""
+    model = create("tf_efficientnet_lite0")
+    # The counters of batches seen are all that may be missing: embedded_cnn_state lines up every other tensor.
+    model.load_state_dict(embedded_cnn_state(model.state_dict()), strict=False)
+    return model
+
+
 def embedded_cnn_state(wanted: dict[str, Tensor]) -> dict[str, Tensor]:
     """The lite0 package's tensors under timm's names: the order is the same, the names are not."""
     theirs = torch.load(embedded_file("embedded-cnn"), map_location="cpu", weights_only=True)
@@ -188,15 +198,22 @@ def load_into(model: nn.Module, path: Path, tag: str) -> None:
         raise NfadError(f"{path} does not hold the weights of {tag}: {reason}")
 
 
-def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> nn.Module:
-    """A timm model with its pretrained weights; a hub out of reach is one sentence with two ways out."""
+def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> Network:
+    """A timm model with its pretrained weights."""
+    with reaching_hub(tag, ways_out):
+        return create(tag, pretrained=True, **options)
+
+
+@contextmanager
+def reaching_hub(tag: str, ways_out: tuple[str, str]) -> Iterator[None]:
+    """Around what fetches weights: a hub out of reach is one sentence with two ways out."""
     log = logging.getLogger("huggingface_hub")
     level, offline = log.level, hub.HF_HUB_OFFLINE
     log.setLevel(logging.CRITICAL)  # it reports every retry; the sentence below says it once
     if not _hub_in_reach():
         hub.HF_HUB_OFFLINE = True  # what was fetched before is still found; a minute of retries is not waited for
     try:
-        return timm.create_model(tag, pretrained=True, **options)
+        yield
     except Exception as error:
         raise NfadError(
             f"the weights of {tag} could not be fetched from the hub ({type(error).__name__}); either fetch them on a "
