@@ -150,10 +150,10 @@ class Results:
     def __init__(self, folder: Path, model: Model, overlays: bool) -> None:
         self._folder, self._overlays, self._stack = folder, overlays, ExitStack()
         self._scale = full_at(model.threshold)
-        facts = list(about(model).items())
+        metadata = list(about(model).items())
         self._table: IO[bytes] = self._stack.enter_context(replacing(folder / "results.csv"))
         self._lines: IO[bytes] = self._stack.enter_context(replacing(folder / "results.jsonl"))
-        self._page = self._stack.enter_context(Page(folder / "index.html", "Inspection", facts, self._scale))
+        self._page = self._stack.enter_context(Page(folder / "index.html", "Inspection", metadata, self._scale))
         self._writer = csv.writer(_Text(self._table))
         self._writer.writerow(RECORD_FIELDS)
 
