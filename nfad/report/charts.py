@@ -221,9 +221,9 @@ def _curve_axes(
     """Name, legend, and axes with their labels; the legend stands above, where no curve comes."""
     body = [text(frame.left, 18, name, "name")]
     for place, line in enumerate(lines):
-        left = frame.left + place * 116
-        body.append(f'<path class="{line.style}" d="M{coordinate(left)} 35h24"/>')
-        body.append(text(left + 30, 39, f"{line.name} {_area(line)}", "told"))
+        left = frame.left - 12 + place * 124
+        body.append(f'<path class="{line.style}" d="M{coordinate(left)} 35h18"/>')
+        body.append(text(left + 23, 39, f"{line.name} {_area(line)}", "told"))
     body += [level(frame, share, f"{share:g}") for share in FIFTHS]
     body += [text(frame.x(value), frame.bottom + 17, f"{value:g}", anchor="middle") for value in ticks]
     body.append(f'<path class="axis" d="M{frame.left} {frame.top}V{frame.bottom}H{frame.right}"/>')

@@ -126,10 +126,10 @@ class Page:
         self._body.write(encoded(text))
 
     def _lines(self, start: int, end: int) -> Iterator[Markup]:
-        """A stretch of the body, which begins and ends with a line."""
+        """A stretch of the body."""
         self._body.seek(start)
-        while self._body.tell() < end:
-            yield Markup(self._body.readline().decode())
+        while (left := end - self._body.tell()) > 0:
+            yield Markup(self._body.readline(left).decode())
 
 
 def about(model: Model) -> dict[str, str]:

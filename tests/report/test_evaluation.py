@@ -7,6 +7,7 @@ from html import unescape
 
 import numpy as np
 import pytest
+from browser import objections
 from markup import Balanced
 from parts import part, tiny
 
@@ -186,3 +187,15 @@ def test_an_empty_report_is_refused(report):
 def test_the_page_stays_small(page, report):
     shown = sum(map(len, report.pictures.values()))
     assert len(page) < 250_000 + 75_000 * shown  # all groups full: below 3 MB
+
+
+def test_the_gate_is_explained_only_where_there_is_one(judged, page, tmp_path):
+    assert not re.search(r"\bgate\b", page, re.IGNORECASE)
+    evaluation = judged[2]
+    gated = replace(evaluation, images=tuple(replace(image, gate=0.5) for image in evaluation.images))
+    assert "The gate says" in write_report(report_of(gated, "x", {}), tmp_path / "r.html").read_text()
+
+
+def test_axe_finds_nothing_to_object_to(page, tmp_path):
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    assert objections(tmp_path / "report.html") == {}

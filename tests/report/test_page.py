@@ -9,6 +9,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from browser import objections
 from markup import Balanced
 from PIL import Image
 
@@ -65,6 +66,7 @@ def test_the_page_is_whole_balanced_and_needs_nothing_else(tmp_path, photo, anom
     path = tmp_path / "page.html"
     with Page(path, "Line 3", metadata=[("Model", "a & b"), ("Images", 3)]) as page:
         page.add_table("AUROC", ["Domain", "unfiltered", "filtered"], [["same", "99.0", Strong("99.1")]])
+        page.add_section("First", "the day shift")
         page.add(photo, anomalous)
         page.add_failure("b.jpg", "the file is cut off")
         page.add_section("Later", "the night shift")
@@ -81,6 +83,7 @@ def test_the_page_is_whole_balanced_and_needs_nothing_else(tmp_path, photo, anom
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert all("alt" in image for image in parsed.all("img"))
     assert "<strong>99.1</strong>" in text
+    assert text.count("the day shift") == 1 and text.count('<div class="items">') == 2
     assert "a &amp; b" in text
     assert text.index("AUROC") < text.index("a.jpg") < text.index("b.jpg") < text.index("Later") < text.index("After")
 
@@ -248,3 +251,22 @@ def test_a_page_of_tables_alone_has_no_controls(tmp_path):
     parsed = Balanced(written(tmp_path / "page.html"))
     assert not parsed.all("button")
     assert parsed.all("table")
+
+
+def test_the_gate_is_shown_and_explained_only_where_there_is_one(tmp_path, photo, anomalous):
+    with Page(tmp_path / "page.html", "x") as page:
+        page.add(photo, replace(anomalous, gate=None))
+    assert not re.search(r"\bgate\b", written(tmp_path / "page.html"), re.IGNORECASE)
+    with Page(tmp_path / "page.html", "x") as page:
+        page.add(photo, anomalous)
+    assert "The gate says" in written(tmp_path / "page.html")
+
+
+def test_axe_finds_nothing_to_object_to(tmp_path, photo, anomalous, cleared):
+    with Page(tmp_path / "page.html", "Line 3", metadata=[("Model", "bottle")]) as page:
+        page.add_table("AUROC", ["Domain", "unfiltered", "filtered"], [["same", "99.0", Strong("99.1")]])
+        page.add_section("Morning", "the first shift")
+        page.add(photo, anomalous)
+        page.add(photo, cleared)
+        page.add_failure("b.jpg", "the file is cut off")
+    assert objections(tmp_path / "page.html") == {}
