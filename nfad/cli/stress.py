@@ -66,7 +66,7 @@ def stress(
     """
     wanted = _requirements(required or [])
     from nfad.model import load_model
-    from nfad.report.stress_page import write_results
+    from nfad.report.stress import write_results
     from nfad.stress.session import cache_in
     from nfad.stress.session import stress as measure
 

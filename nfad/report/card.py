@@ -1,10 +1,10 @@
-"""One image as a piece of the page: its pictures, its verdict and what speaks for it."""
+"""What one image's card shows, ready for card.html: its pictures, its verdict and what speaks for it."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from html import escape
+from dataclasses import dataclass
 from io import BytesIO
 from math import isfinite
 from pathlib import PurePath
@@ -32,95 +32,137 @@ DASH = 6  # pixels of a thumbnail
 PHOTO_BYTES = 40_000  # 200 images stay below 15 MB
 
 
+@dataclass(frozen=True)
+class MapLayers:
+    """A map, and apart from it the outline, which stays when the map is faded; both data URLs."""
+
+    arm: str  # "unfiltered" or "filtered"
+    heat: str
+    outline: str  # "" where nothing exceeds the threshold
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A score against its threshold on a track from 0 to 100 %; `mark` is None where there is no threshold."""
+
+    arm: str
+    fill: str
+    mark: str | None
+    over: bool
+    told: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """A family's part of the deviation's energy."""
+
+    tint: str  # the class that colours it
+    part: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """An image with a verdict; pictures are data URLs."""
+
+    name: str
+    folder: str
+    anomalous: bool
+    changed: bool
+    score: str  # to sort by, "" where it is not a number
+    tags: tuple[str, ...]
+    ratio: str  # of width to height
+    photo: str
+    truth: str  # the ground truth's outline, "" where there is no defect
+    maps: tuple[MapLayers, ...]
+    explanation: str
+    bars: tuple[Bar, ...]
+    odds: str
+    shares: tuple[Share, ...]
+    gate: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An image without a verdict, and why: what failure.html shows."""
+
+    name: str
+    folder: str
+    message: str
+
+
 def changed(prediction: Prediction) -> bool:
     """Whether the filter turned the verdict round, either way."""
     measured = isfinite(prediction.unfiltered_score) and isfinite(prediction.unfiltered_threshold)
     return bool(measured and prediction.unfiltered_is_anomalous != prediction.is_anomalous)
 
 
-def judged_card(
+def card_of(
     photo: np.ndarray,
     prediction: Prediction,
     high: float,
     name: str,
     mask: np.ndarray | None = None,
     tags: Sequence[str] = (),
-) -> str:
-    """The image with its maps, verdict and reasons; `mask`, on the model's view, is outlined in every picture."""
+) -> Card:
+    """The card of an image; `mask`, on the model's view, is outlined in every picture."""
     check_pair(photo, prediction)
     photo = bounded(photo, THUMBNAIL)
     height, width = photo.shape[:2]
-    kinds, badge = "card", _badge("●", "Normal")
-    if prediction.is_anomalous:
-        kinds, badge = "card anomalous", _badge("▲", "Anomalous")
-    turned = ""
-    if changed(prediction):
-        kinds, turned = f"{kinds} changed", '<span class="turned">Verdict changed by the filter</span>'
-    control_level = outlined_at(prediction.unfiltered_is_anomalous, prediction.unfiltered_threshold)
-    without = _layers(prediction, prediction.unfiltered_map, control_level, (height, width), high)
-    level = outlined_at(prediction.is_anomalous, prediction.threshold)
-    filtered = _layers(prediction, prediction.map, level, (height, width), high)
-    label = escape(PurePath(name).name)
-    truth, marked = _truth(prediction, mask, (height, width))
-    panes = _pane("photo", "Photo", label, marked) + _pane("without", "Without filter", label, without + marked)
-    panes += _pane("with", "With filter", label, filtered + marked)
-    score = f"{prediction.score:.6g}" if isfinite(prediction.score) else ""
-    # The photo and the truth are stored once and shown three times.
-    return f"""<article class="{kinds}" data-score="{score}">
-<header>{badge}{_titled(name)}{_tags(tags)}{turned}</header>
-<div class="body">
-<div class="panes" style="--ratio: {width / height:.4f}; --photo: url({_jpeg(photo)}){truth}">
-{panes}</div>
-{_reading(prediction, high)}</div>
-</article>
-"""
-
-
-def failed_card(source: str, message: str) -> str:
-    """An image without a verdict, and why."""
-    return f"""<article class="card failed" data-score="">
-<header>{_badge("–", "Not judged")}{_titled(source)}</header>
-<p>{escape(message)}</p>
-</article>
-"""
-
-
-def _badge(sign: str, word: str) -> str:
-    return f'<span class="badge"><span aria-hidden="true">{sign}</span> {word}</span>'
-
-
-def _titled(source: str) -> str:
-    """File name first, then its folder; isolated, so that right-to-left marks in a name cannot reorder the page."""
-    path = PurePath(source)
-    folder = "" if str(path.parent) == "." else f'<bdi class="folder">{escape(str(path.parent))}</bdi>'
-    return f"<h3><bdi>{escape(path.name or source)}</bdi></h3>{folder}"
-
-
-def _tags(words: Sequence[str]) -> str:
-    return "".join(f'<bdi class="tag">{escape(word)}</bdi>' for word in words)
-
-
-def _pane(kind: str, caption: str, label: str, layers: str = "") -> str:
-    return (
-        f'<figure class="{kind}"><div class="frame" role="img" aria-label="{caption}: {label}">{layers}</div>'
-        f"<figcaption>{caption}</figcaption></figure>\n"
+    # The same order in maps and bars; what follows the bars then speaks of the filtered score.
+    arms = (
+        ("unfiltered", prediction.unfiltered_map, prediction.unfiltered_score, prediction.unfiltered_threshold),
+        ("filtered", prediction.map, prediction.score, prediction.threshold),
+    )
+    rejected = {"unfiltered": prediction.unfiltered_is_anomalous, "filtered": prediction.is_anomalous}
+    file_name, folder = _named(name)
+    return Card(
+        name=file_name,
+        folder=folder,
+        anomalous=bool(prediction.is_anomalous),
+        changed=changed(prediction),
+        score=f"{prediction.score:.6g}" if isfinite(prediction.score) else "",
+        tags=tuple(tags),
+        ratio=f"{width / height:.4f}",
+        photo=_jpeg(photo),
+        truth=_truth(prediction, mask, (height, width)),
+        maps=tuple(
+            _layers(arm, prediction, view, outlined_at(rejected[arm], threshold), (height, width), high)
+            for arm, view, _, threshold in arms
+        ),
+        explanation=prediction.explain(),
+        bars=tuple(_bar(arm, score, threshold, high) for arm, _, score, threshold in arms),
+        odds=_odds(prediction.p_value),
+        shares=tuple(_shares(prediction)),
+        gate=prediction.gate,
     )
 
 
-def _layers(prediction: Prediction, view: np.ndarray, level: float, size: tuple[int, int], high: float) -> str:
-    """The map, and apart from it the outline, which stays when the map is faded."""
+def failure_of(source: str, message: str) -> Failure:
+    return Failure(*_named(source), message)
+
+
+def _named(source: str) -> tuple[str, str]:
+    """The file's name and its folder, "" if there is none."""
+    path = PurePath(source)
+    return path.name or source, "" if str(path.parent) == "." else str(path.parent)
+
+
+def _layers(
+    arm: str, prediction: Prediction, view: np.ndarray, level: float, size: tuple[int, int], high: float
+) -> MapLayers:
     coarse = laid_over(prediction, view, *_fitted(size, HEAT))
-    # Every other colour: a smaller file and no visible step.
-    heat = f'<img class="heat" alt="" src="{_png(levels(coarse, high=high) & 0xFE, COLOURS)}">'
     outline = contour(laid_over(prediction, view, *_fitted(size, THUMBNAIL)), level, thickness=2)
     ink = np.array([(0, 0, 0, 0), (*CONTOUR, 255)], dtype=np.uint8)
-    return heat + (f'<img alt="" src="{_png(outline, ink)}">' if outline.any() else "")
+    # Every other colour: a smaller file and no visible step.
+    heat = _png(levels(coarse, high=high) & 0xFE, COLOURS)
+    return MapLayers(arm, heat, _png(outline, ink) if outline.any() else "")
 
 
-def _truth(prediction: Prediction, mask: np.ndarray | None, size: tuple[int, int]) -> tuple[str, str]:
-    """The ground truth's outline as a style to set once and a layer that shows it; nothing if there is no defect."""
+def _truth(prediction: Prediction, mask: np.ndarray | None, size: tuple[int, int]) -> str:
+    """The ground truth's outline; nothing if there is no defect."""
     if mask is None or not mask.any():
-        return "", ""
+        return ""
     if mask.shape != prediction.map.shape:
         raise NfadError(
             f"a mask must lie on the model's view of {prediction.source or 'an array'}, {prediction.map.shape}; "
@@ -131,8 +173,7 @@ def _truth(prediction: Prediction, mask: np.ndarray | None, size: tuple[int, int
     border = contour(-laid_over(prediction, mask.astype(np.float32), *fitted), -0.5, thickness=2)
     # Black and white in turn is visible on any part, and no map has it.
     dashes = np.where(border, 1 + (rows + columns) // DASH % 2, 0)
-    ink = np.array([(0, 0, 0, 0), (255, 255, 255, 255), (0, 0, 0, 255)], dtype=np.uint8)
-    return f"; --truth: url({_png(dashes, ink)})", '<i class="truth"></i>'
+    return _png(dashes, np.array([(0, 0, 0, 0), (255, 255, 255, 255), (0, 0, 0, 255)], dtype=np.uint8))
 
 
 def _fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
@@ -140,52 +181,32 @@ def _fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
     return height, width
 
 
-def _reading(prediction: Prediction, high: float) -> str:
-    # The same order as the maps; what follows the bars then speaks of the filtered score.
-    bars = _bar("Without filter", prediction.unfiltered_score, prediction.unfiltered_threshold, high)
-    bars += _bar("With filter", prediction.score, prediction.threshold, high)
-    return f"""<div class="reading">
-<p class="explain">{escape(prediction.explain())}</p>
-<div><h4>Score against threshold</h4>
-<div class="score">{bars}</div>{_odds(prediction.p_value)}</div>
-<div><h4>What the deviation looks like</h4>
-{_shares(prediction)}
-<p>Gate {prediction.gate:.2f}<span class="soft">, the filter’s strength in the map</span></p></div>
-</div>
-"""
-
-
-def _bar(words: str, score: float, threshold: float, high: float) -> str:
-    fill, mark = (100 * float(np.clip(value / high, 0, 1)) if isfinite(value) else 0.0 for value in (score, threshold))
-    told = compared(score, threshold).replace("<=", "≤")  # which the font of the pictures lacks
-    tick = f'<u style="left: {mark:.1f}%"></u>' if isfinite(threshold) else ""
-    return (
-        f'<span>{words}</span><span class="track{" over" if score > threshold else ""}" aria-hidden="true">'
-        f'<i style="width: {fill:.1f}%"></i>{tick}</span><span>{escape(told)}</span>'
+def _bar(arm: str, score: float, threshold: float, high: float) -> Bar:
+    fill, mark = (
+        f"{100 * float(np.clip(value / high, 0, 1)):.1f}" if isfinite(value) else None for value in (score, threshold)
     )
+    told = compared(score, threshold).replace("<=", "≤")  # which the font of the pictures lacks
+    return Bar(arm, fill or "0", mark, score > threshold, told)
 
 
 def _odds(p_value: float) -> str:
     if not isfinite(p_value):
         return ""
     if p_value >= 0.4:  # "1 in 1" would say nothing
-        return f"<p>{p_value:.0%} of normal parts score at least this high</p>"
+        return f"{p_value:.0%} of normal parts score at least this high"
     if p_value > 0:
-        return f"<p>at most 1 in {float(f'{1 / p_value:.2g}'):,.0f} normal parts scores this high</p>"
-    return "<p>No normal part is expected to score this high</p>"
+        return f"at most 1 in {float(f'{1 / p_value:.2g}'):,.0f} normal parts scores this high"
+    return "No normal part is expected to score this high"
 
 
-def _shares(prediction: Prediction) -> str:
+def _shares(prediction: Prediction) -> list[Share]:
     """The deviation's energy, family by family, and what no family explains."""
     families = prediction.nuisance_by_family or {"acquisition": prediction.nuisance_fraction}
-    parts = [
-        (family if family in FAMILY_WORDS else "other", share, FAMILY_WORDS.get(family, f"{family}-like"))
-        for family, share in families.items()
+    shares = [
+        Share(family if family in FAMILY_WORDS else "other", part, FAMILY_WORDS.get(family, f"{family}-like"))
+        for family, part in families.items()
     ]
-    parts.append(("rest", max(0.0, 1 - prediction.nuisance_fraction), "the rest: texture, noise, defects"))
-    strip = "".join(f'<i class="{tint}" style="flex: {share:.4f}"></i>' for tint, share, _ in parts if share > 0)
-    key = "".join(f'<li><i class="{tint}"></i>{share:.0%} {escape(words)}</li>' for tint, share, words in parts)
-    return f'<div class="shares" aria-hidden="true">{strip}</div>\n<ul class="key">{key}</ul>'
+    return [*shares, Share("rest", max(0.0, 1 - prediction.nuisance_fraction), "the rest: texture, noise, defects")]
 
 
 def _png(indices: np.ndarray, colours: np.ndarray) -> str:
@@ -199,10 +220,16 @@ def _png(indices: np.ndarray, colours: np.ndarray) -> str:
 def _jpeg(photo: np.ndarray) -> str:
     """The thumbnail at the best quality that fits; only a noisy texture ever needs less than the first."""
     for side, quality in ((THUMBNAIL, 82), (THUMBNAIL, 65), (THUMBNAIL, 45), (THUMBNAIL * 2 // 3, 40)):
-        file = BytesIO()
-        Image.fromarray(bounded(photo, side)).save(file, "JPEG", quality=quality, optimize=True)
-        if file.tell() <= PHOTO_BYTES:
+        url = jpeg(bounded(photo, side), quality)
+        if len(url) <= PHOTO_BYTES * 4 / 3:  # base64 writes 3 bytes as 4
             break
+    return url
+
+
+def jpeg(photo: np.ndarray, quality: int) -> str:
+    """A photo as a data URL."""
+    file = BytesIO()
+    Image.fromarray(photo).save(file, "JPEG", quality=quality, optimize=True)
     return _data("jpeg", file)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from nfad.evaluation.curves import Points
 from nfad.evaluation.metrics import FPR_LIMIT
 from nfad.report.drawing import Frame, box, coordinate, drawing, escaped, level, path, standing, text
+from nfad.stats.intervals import Interval
+from nfad.stress.axes import Axis
 
 BINS = 40  # of a histogram, at the most
 NEAR = 30  # units between the labels of an axis, at the least
@@ -19,7 +22,7 @@ FIFTHS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 @dataclass(frozen=True)
 class Line:
-    """One detector's curve; `mark` is where its threshold puts it on the curve, if it has one."""
+    """One arm's curve; `mark` is where its threshold puts it on the curve, if it has one."""
 
     name: str
     style: str  # "unfiltered", which is dashed, or "filtered"
@@ -82,7 +85,7 @@ def tallest_share(classes: Sequence[np.ndarray], axis: ScoreAxis, threshold: flo
     return math.ceil(20 * max(shares, default=1.0) - 1e-9) / 20
 
 
-def roc_chart(place: str, lines: Sequence[Line]) -> str:
+def roc_chart(place: str, lines: Sequence[Line]) -> Markup:
     """Bad against good images flagged, for every threshold; the diagonal is chance, the marks are thresholds in use."""
     frame = Frame(left=44, top=50, width=222, height=222)
     body = _curve_axes("ROC", frame, lines, FIFTHS, ("good images flagged", "bad images flagged"))
@@ -93,7 +96,7 @@ def roc_chart(place: str, lines: Sequence[Line]) -> str:
     return _with_curves(f"ROC, {place}", "AUROC", frame, lines, body)
 
 
-def pro_chart(place: str, lines: Sequence[Line]) -> str:
+def pro_chart(place: str, lines: Sequence[Line]) -> Markup:
     """Mean overlap with the defects against good pixels flagged, as far as AUPRO counts it."""
     frame = Frame(left=44, top=50, width=222, height=222, last=FPR_LIMIT)
     ticks = (0, 0.1, 0.2, FPR_LIMIT)
@@ -105,7 +108,7 @@ def pro_chart(place: str, lines: Sequence[Line]) -> str:
 
 def histogram(
     place: str, name: str, good: np.ndarray, bad: np.ndarray, threshold: float, axis: ScoreAxis, top: float
-) -> str:
+) -> Markup:
     """Good images rise from the line, bad ones hang below it, each as shares of their own number up to `top`."""
     frame = Frame(left=48, top=54, width=372, height=136, first=axis.first, last=axis.last)
     told = [f"{np.sum(part > threshold)} of {len(part)} {word}" for part, word in ((good, "good"), (bad, "bad"))]
@@ -130,6 +133,46 @@ def histogram(
         body.append(text(at, frame.top - 9, f"threshold {threshold:.2f}", "told", side))
     where = f"threshold at {threshold:.2f}" if marked else "no threshold"
     return drawing(430, 232, f"Scores, {place}, {name}", f"{words}; {where}.", body)
+
+
+def rate_chart(
+    name: str,
+    label: str,
+    axis: Axis,
+    strengths: Sequence[float],
+    rates: Mapping[str, Sequence[Interval]],
+    limit: float | None = None,
+    marks: Mapping[str, Sequence[float | None]] | None = None,
+) -> Markup:
+    """The share of images flagged at rising strengths, by arm.
+
+    `marks` are strengths to ring (where an arm breaks), `limit` a line across.
+    """
+    frame = Frame(left=58, top=58, width=336, height=180, first=min(strengths), last=max(strengths))
+    x = np.asarray(strengths, dtype=float)
+    body = [text(frame.left, 18, name, "name"), *_legend(frame, rates)]
+    body += [level(frame, share, f"{share:.0%}") for share in FIFTHS]
+    body += _strength_ticks(axis, strengths, frame)
+    body.append(f'<path class="axis" d="M{frame.left} {frame.top}V{frame.bottom}H{frame.right}"/>')
+    if frame.first < 0:
+        body.append(f'<path class="asis" d="M{coordinate(frame.x(0))} {frame.top}V{frame.bottom}"/>')
+        body.append(text(frame.left, frame.bottom + 35, f"← {axis.less}"))
+    body.append(text(frame.right, frame.bottom + 35, f"{axis.more} →", anchor="end"))
+    body.append(standing(frame.top + frame.height / 2, label))
+    if limit is not None:
+        body.append(f'<path class="limit" d="M{frame.left} {coordinate(frame.y(limit))}H{coordinate(frame.right)}"/>')
+        body.append(text(frame.right, frame.y(limit) - 5, f"limit {limit:.0%}", anchor="end"))
+    told = []
+    for arm, points in rates.items():
+        low, high = (np.array([getattr(point, end) for point in points]) for end in ("low", "high"))
+        body.append(path(f"band {arm}", frame, np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])))
+    for arm, points in rates.items():
+        pairs, ringed = list(zip(strengths, points, strict=True)), (marks or {}).get(arm, ())
+        body.append(path(arm, frame, x, np.array([point.value for point in points])))
+        body += [_dot(arm, axis, frame, strength, point, strength in ringed) for strength, point in pairs]
+        ends = ", ".join(f"{axis.told(strength)} {point.value:.0%}" for strength, point in pairs)
+        told.append(f"{arm} ({'dashed' if arm == 'unfiltered' else 'solid'}): {ends}")
+    return drawing(428, 286, f"{axis.title}: {name}", f"{'; '.join(told)}.", body)
 
 
 def _bars(
@@ -178,9 +221,9 @@ def _curve_axes(
     """Name, legend, and axes with their labels; the legend stands above, where no curve comes."""
     body = [text(frame.left, 18, name, "name")]
     for place, line in enumerate(lines):
-        left = frame.left + place * 116
-        body.append(f'<path class="{line.style}" d="M{coordinate(left)} 35h24"/>')
-        body.append(text(left + 30, 39, f"{line.name} {_area(line)}", "told"))
+        left = frame.left - 12 + place * 124
+        body.append(f'<path class="{line.style}" d="M{coordinate(left)} 35h18"/>')
+        body.append(text(left + 23, 39, f"{line.name} {_area(line)}", "told"))
     body += [level(frame, share, f"{share:g}") for share in FIFTHS]
     body += [text(frame.x(value), frame.bottom + 17, f"{value:g}", anchor="middle") for value in ticks]
     body.append(f'<path class="axis" d="M{frame.left} {frame.top}V{frame.bottom}H{frame.right}"/>')
@@ -189,7 +232,7 @@ def _curve_axes(
     return body
 
 
-def _with_curves(title: str, area: str, frame: Frame, lines: Sequence[Line], body: list[str]) -> str:
+def _with_curves(title: str, area: str, frame: Frame, lines: Sequence[Line], body: list[str]) -> Markup:
     told = []
     for line in lines:
         drawn = "dashed" if line.style == "unfiltered" else "solid"
@@ -210,3 +253,36 @@ def _with_curves(title: str, area: str, frame: Frame, lines: Sequence[Line], bod
 
 def _area(line: Line) -> str:
     return f"{line.area:.3f}" if math.isfinite(line.area) else "–"
+
+
+def _legend(frame: Frame, arms: Iterable[str]) -> list[str]:
+    drawn = []
+    for place, arm in enumerate(arms):
+        left = frame.left + place * 136
+        drawn.append(f'<path class="{arm}" d="M{coordinate(left)} 37h24"/>')
+        drawn.append(text(left + 30, 41, arm, "told"))
+    return drawn
+
+
+def _strength_ticks(axis: Axis, strengths: Sequence[float], frame: Frame) -> list[str]:
+    """The measured strengths that have room: 0 and the ends first, for they are asked for most."""
+    kept: list[tuple[float, float]] = []
+    drawn = []
+    for strength in sorted(strengths, key=lambda value: (value != 0, -abs(value))):
+        words, at = axis.told(strength).removeprefix(f"{axis.name} "), frame.x(strength)
+        half = max(NEAR / 2, 3.4 * len(words))
+        if all(abs(at - other) >= half + width for other, width in kept):
+            kept.append((at, half))
+            drawn.append(f'<path class="axis" d="M{coordinate(at)} {frame.bottom}v4"/>')
+            drawn.append(text(at, frame.bottom + 17, words, anchor="middle"))
+    return drawn
+
+
+def _dot(arm: str, axis: Axis, frame: Frame, strength: float, rate: Interval, marked: bool) -> str:
+    """A measurement; a larger one is where the arm breaks."""
+    words = f"{arm} at {axis.told(strength)}: {rate.value:.0%} ({rate.low:.0%} to {rate.high:.0%})"
+    words += ", breaks" if marked else ""
+    return (
+        f'<circle class="dot {arm}" cx="{coordinate(frame.x(strength))}" cy="{coordinate(frame.y(rate.value))}" '
+        f'r="{6 if marked else 2.5}"><title>{escaped(words)}</title></circle>'
+    )

@@ -1,11 +1,10 @@
-"""The demo: render a set, fit on its good parts, compare control with filter in every domain, write the page."""
+"""The demo: render a set, fit on its good parts, compare unfiltered with filtered in every domain, write the page."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nfad.config import Config
 from nfad.data.demo import DOMAINS, read_demo, write_demo
@@ -48,9 +47,9 @@ def demonstrate(
 def _write_page(
     path: Path, detector: Detector, rows: Sequence[EvaluationRow], judged: list[tuple[Sample, Prediction]]
 ) -> None:
-    with Page(path, "NFAD demo", facts=list(about(detector).items()), high=full_at(detector.threshold)) as page:
+    with Page(path, "NFAD demo", metadata=list(about(detector).items()), high=full_at(detector.threshold)) as page:
         page.add_table(
-            "Control → filtered, by acquisition domain. Bold: the paired 95 % interval of the gain excludes zero.",
+            "Unfiltered → filtered, by acquisition domain. Bold: the paired 95 % interval of the gain excludes zero.",
             ["domain", "good / bad", "image AUROC", "false alarms", "pixel AUROC", "AUPRO"],
             [_cells(row) for row in rows],
         )
@@ -63,7 +62,7 @@ def _write_page(
                     page.add(photo_of(sample.path), dataclasses.replace(prediction, source=name))
 
 
-def _cells(row: EvaluationRow) -> list[Any]:
+def _cells(row: EvaluationRow) -> list[object]:
     before, after = row.arms["unfiltered"], row.arms["filtered"]
 
     def change(metric: str) -> str | Strong:

@@ -1,7 +1,7 @@
 """What every chart is made of: a frame, words, lines and boxes as SVG text.
 
-Colours come from STYLE, so that one drawing serves light and dark pages; line style, shape or direction always says
-the same as the colour.
+Colours come from charts.css, so that one drawing serves light and dark pages; line style, shape or direction always
+says the same as the colour.
 """
 
 from __future__ import annotations
@@ -9,29 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import overload
 
 import numpy as np
-
-STYLE = """
-:root { --unfiltered: #666d76; --filtered: #0b62ad; --fine: #00795f; --flaw: #c14a12; }
-@media (prefers-color-scheme: dark) { :root { --unfiltered: #aab2bc; --filtered: #6cb6ff; --fine: #3ec7a0;
-  --flaw: #ff9460; } }
-.chart { display: block; width: 100%; height: auto; }
-.chart text { font-size: 12px; fill: var(--soft); }
-.chart .name { font-size: 14px; font-weight: 600; fill: var(--ink); }
-.chart .told { fill: var(--ink); }
-.chart .grid { stroke: var(--line); fill: none; }
-.chart .axis { stroke: var(--neutral); fill: none; }
-.chart .chance { stroke: var(--neutral); stroke-dasharray: 1 4; fill: none; }
-.chart .unfiltered { stroke: var(--unfiltered); stroke-width: 1.75; stroke-dasharray: 6 4; fill: none; }
-.chart .filtered { stroke: var(--filtered); stroke-width: 2.25; fill: none; stroke-linejoin: round; }
-.chart circle.unfiltered { stroke-dasharray: none; stroke-width: 2; fill: var(--card); }
-.chart circle.filtered { fill: var(--filtered); stroke: var(--card); stroke-width: 1.5; }
-.chart .fine { fill: var(--fine); }
-.chart .flaw { fill: var(--flaw); }
-.chart .flagged { fill: var(--well); }
-.chart .threshold { stroke: var(--ink); stroke-width: 1.5; }
-"""
+from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -45,9 +26,17 @@ class Frame:
     first: float = 0.0
     last: float = 1.0
 
+    @overload
+    def x(self, value: float) -> float: ...
+    @overload
+    def x(self, value: np.ndarray) -> np.ndarray: ...
     def x(self, value: float | np.ndarray) -> float | np.ndarray:
         return self.left + self.width * (value - self.first) / (self.last - self.first)
 
+    @overload
+    def y(self, share: float) -> float: ...
+    @overload
+    def y(self, share: np.ndarray) -> np.ndarray: ...
     def y(self, share: float | np.ndarray) -> float | np.ndarray:
         return self.top + self.height * (1 - share)
 
@@ -64,10 +53,10 @@ class Frame:
         return self.left + self.width / 2
 
 
-def drawing(width: int, height: int, title: str, told: str, body: Sequence[str]) -> str:
+def drawing(width: int, height: int, title: str, told: str, body: Sequence[str]) -> Markup:
     """The whole of it, with its name and what it shows for those who cannot see it."""
     # Without xmlns: HTML knows svg, and a page that fetches nothing should name no address.
-    return (
+    return Markup(
         f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(title)}">'
         f"<title>{escaped(title)}</title><desc>{escaped(told)}</desc>{''.join(body)}</svg>"
     )

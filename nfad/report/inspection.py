@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from tempfile import mkdtemp
+from typing import BinaryIO
 
 import numpy as np
 
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.records import RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction
+from nfad.report.card import changed
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
 from nfad.system.files import ready_folder, replacing, sha256_of, strict_json
@@ -36,23 +40,39 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Inspected:
-    """One image's record and, where it could be read, the prediction and a photo small enough to show."""
+class Entry:
+    """One image's record and, where it could be read, what its pictures are made of."""
 
     record: InspectionRecord
     name: Path  # in the output, unlike any other
     prediction: Prediction | None = None
+    photo: np.ndarray | None = None  # small enough to show; None if no pictures are wanted
+
+
+@dataclass
+class _Taken:
+    """An image that is read and not yet judged."""
+
+    path: Path
+    name: Path
+    since: float  # on the clock of `entries`
+    sha256: str = ""
     photo: np.ndarray | None = None
+    unreadable: str = ""  # why, if it is
 
 
 def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
     """Folders are walked, files are taken as they are: (image, its name in the output), no two names alike."""
-    taken: Counter[str] = Counter()
+    used: set[str] = set()
     for given in dict.fromkeys(inputs):
-        label = given.resolve().name
-        taken[label] += 1
-        if taken[label] > 1:
-            label = f"{given.resolve().stem}-{taken[label]}{given.suffix}"
+        place = given.resolve()
+        # A file's overlay has one suffix more, so it is that which must not meet a folder's name.
+        suffix = ".png" if given.is_file() else ""
+        label, count = place.name, 1
+        while label + suffix in used:
+            count += 1
+            label = f"{place.stem}-{count}{place.suffix}"
+        used.add(label + suffix)
         for path in find_images(given):
             yield path, Path(label) if given.is_file() else label / path.relative_to(given)
 
@@ -69,119 +89,146 @@ def inspect(
 ) -> Summary:
     """Judge every image; with `out`, write results.csv, results.jsonl, overlays/ and index.html there.
 
-    `name` is the model's in the records. `skip` is told of images that cannot be read, which are recorded too.
+    `name` is the model's in the records. `on_record` is told of every verdict; `skip` of images that cannot be read,
+    which are recorded too. A run that fails leaves the results of an earlier one as they were.
     """
     summary = Summary()
     with ExitStack() as stack:
-        results = stack.enter_context(Results(ready_folder(out), model, overlays)) if out else None
-        for each in inspected(model, name, inputs):
-            record = each.record
-            if each.prediction is None:
+        add = stack.enter_context(results_in(ready_folder(out), model, overlays)) if out else None
+        for entry in entries(model, name, inputs, photos=out is not None):
+            record = entry.record
+            if entry.prediction is None:
                 summary.failed.append((record.image, record.explanation))
                 if skip:
                     skip(record.image, record.explanation)
             else:
                 summary.judged += 1
-                summary.anomalous += each.prediction.is_anomalous
-                summary.verdict_changed += record.verdict != record.unfiltered_verdict
+                summary.anomalous += entry.prediction.is_anomalous
+                summary.verdict_changed += changed(entry.prediction)
                 if on_record:
                     on_record(record)
-            if results:
-                results.add(each)
+            if add:
+                add(entry)
     return summary
 
 
-def inspected(model: Model, name: str, inputs: Iterable[Path]) -> Iterator[Inspected]:
+def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True) -> Iterator[Entry]:
     """Every image in order, each decoded once, in memory that does not grow with their number."""
-    # Read ahead of the verdicts by a batch at most: path, name in the output, photo to show, when it was taken.
-    underway: deque[tuple[Path, Path, np.ndarray | None, float]] = deque()
-    unreadable: dict[Path, str] = {}
-    count = 0
+    underway: deque[_Taken] = deque()  # ahead of the verdicts by a batch at most, and what is unreadable among it
+    count, elsewhere = 0, 0.0  # seconds that whoever takes the entries spent on them: not the model's
+
+    def clock() -> float:
+        return time.perf_counter() - elsewhere
 
     def pixels() -> Iterator[np.ndarray]:
         for path, label in expand(inputs):
-            since = time.perf_counter()
+            taken = _Taken(path, label, clock())
+            underway.append(taken)
             try:
                 image = load_part(path)
+                taken.sha256 = sha256_of(path)
             except NfadError as error:
-                unreadable[path] = str(error)
-                underway.append((path, label, None, since))
-                continue
-            underway.append((path, label, bounded(eight_bits(image), SIDE), since))
-            yield image
+                taken.unreadable = str(error)
+            except OSError as error:  # gone since it was decoded
+                taken.unreadable = f"{path} cannot be read: {error.strerror or error}"
+            else:
+                taken.photo = bounded(eight_bits(image), SIDE) if photos else None
+                yield image
 
     def refuse(_: object, reason: str) -> None:
         """What the model cannot take is the image it was given last."""
-        path, label, _photo, since = underway.pop()
-        unreadable[path] = reason.replace("the array", str(path))
-        underway.append((path, label, None, since))
+        underway[-1].unreadable = reason.replace("the array", str(underway[-1].path))
 
-    def facts(path: Path, since: float) -> dict[str, object]:
+    def finished(prediction: Prediction | None = None) -> Entry:
         nonlocal count
-        count += 1
+        taken, count = underway.popleft(), count + 1
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return {
-            "id": str(count), "time": now, "image": str(path), "model": name, "model_sha256": model.sha256,
-            "milliseconds": round((time.perf_counter() - since) * 1000, 1),
-        }  # fmt: skip
-
-    def failures() -> Iterator[Inspected]:
-        while underway and underway[0][2] is None:
-            path, label, _, since = underway.popleft()
+        milliseconds = round((clock() - taken.since) * 1000, 1)
+        if prediction is None:
             record = InspectionRecord(
-                **facts(path, since), sha256="", verdict=UNREADABLE, explanation=unreadable.pop(path)
-            )
-            yield Inspected(record, label)
-
-    for prediction in model.predict_stream(pixels(), refuse, prefetch=True):
-        yield from failures()
-        path, label, photo, since = underway.popleft()
-        prediction = replace(prediction, source=str(path))
+                id=str(count), time=now, image=str(taken.path), sha256="", model=name, model_sha256=model.sha256,
+                verdict=UNREADABLE, explanation=taken.unreadable, milliseconds=milliseconds,
+            )  # fmt: skip
+            return Entry(record, taken.name)
+        prediction = replace(prediction, source=str(taken.path))
         record = InspectionRecord.of(
-            prediction, **facts(path, since), sha256=sha256_of(path), false_alarm_rate=model.false_alarm_rate
-        )
-        yield Inspected(record, label, prediction, photo)
-    yield from failures()
+            prediction, id=str(count), time=now, image=str(taken.path), sha256=taken.sha256, model=name,
+            model_sha256=model.sha256, false_alarm_rate=model.false_alarm_rate, milliseconds=milliseconds,
+        )  # fmt: skip
+        return Entry(record, taken.name, prediction, taken.photo)
+
+    def in_order() -> Iterator[Entry]:
+        for prediction in model.predict_stream(pixels(), refuse, prefetch=True):
+            while underway[0].unreadable:
+                yield finished()
+            yield finished(prediction)
+        while underway:
+            yield finished()
+
+    for entry in in_order():
+        handed = time.perf_counter()
+        yield entry
+        elsewhere += time.perf_counter() - handed
 
 
-class Results:
-    """results.csv, results.jsonl, overlays/ and index.html in a folder; a failed run leaves older ones as they were."""
+@contextmanager
+def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[[Entry], None]]:
+    """results.csv, results.jsonl, overlays/ and index.html in a folder, from the entries that are added.
 
-    def __init__(self, folder: Path, model: Model, overlays: bool) -> None:
-        self._folder, self._overlays, self._stack = folder, overlays, ExitStack()
-        self._scale = full_at(model.threshold)
-        facts = list(about(model).items())
-        self._table: IO[bytes] = self._stack.enter_context(replacing(folder / "results.csv"))
-        self._lines: IO[bytes] = self._stack.enter_context(replacing(folder / "results.jsonl"))
-        self._page = self._stack.enter_context(Page(folder / "index.html", "Inspection", facts, self._scale))
-        self._writer = csv.writer(_Text(self._table))
-        self._writer.writerow(RECORD_FIELDS)
+    They take their names when the block ends well; if it does not, older ones are as they were.
+    """
+    scale = full_at(model.threshold)
+    with ExitStack() as stack:
+        # Left in the reverse of this order: the page needs the most room, so nothing has its name before it is written.
+        table = stack.enter_context(replacing(folder / "results.csv"))
+        lines = stack.enter_context(replacing(folder / "results.jsonl"))
+        pictures = stack.enter_context(_merged_into(folder / "overlays")) if overlays else None
+        page = stack.enter_context(Page(folder / "index.html", "Inspection", about(model).items(), scale))
+        writer = csv.writer(_Text(table))
+        writer.writerow(RECORD_FIELDS)
 
-    def __enter__(self) -> Results:
-        return self
+        def add(entry: Entry) -> None:
+            record, families = entry.record.as_dict(), entry.record.nuisance_by_family
+            writer.writerow((record | {"nuisance_by_family": json.dumps(families) if families else ""}).values())
+            # A name that is no UTF-8 holds lone surrogates; `backslashreplace` writes them as JSON's own escapes.
+            lines.write(strict_json(record).encode("utf-8", "backslashreplace") + b"\n")
+            if entry.prediction is None or entry.photo is None:
+                page.add_failure(entry.record.image, entry.record.explanation)
+                return
+            page.add(entry.photo, entry.prediction)
+            if pictures:
+                target = pictures / entry.name.with_name(entry.name.name + ".png")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                save_png(triptych(entry.photo, entry.prediction, scale), target)
 
-    def __exit__(self, *raised: object) -> None:
-        self._stack.__exit__(*raised)
+        yield add
+        table.flush()  # a full disk is told of here
+        lines.flush()
 
-    def add(self, inspected: Inspected) -> None:
-        record, prediction, photo = inspected.record.as_dict(), inspected.prediction, inspected.photo
-        families = record["nuisance_by_family"]
-        self._writer.writerow((record | {"nuisance_by_family": json.dumps(families) if families else ""}).values())
-        self._lines.write(strict_json(record).encode("utf-8", "surrogateescape") + b"\n")
-        if prediction is None or photo is None:
-            self._page.add_failure(record["image"], record["explanation"])
-            return
-        self._page.add(photo, prediction)
-        if self._overlays:
-            target = self._folder / "overlays" / inspected.name.with_name(inspected.name.name + ".png")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            save_png(triptych(photo, prediction, self._scale), target)
+
+@contextmanager
+def _merged_into(folder: Path) -> Iterator[Path]:
+    """A scratch folder whose files move to `folder` when the block ends well; what else lies there stays."""
+    if folder.exists() and not folder.is_dir():
+        raise NfadError(f"{folder} is a file; remove it, or name another folder to write into")
+    scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
+    try:
+        yield scratch
+        try:
+            for file in [path for path in scratch.rglob("*") if path.is_file()]:
+                target = folder / file.relative_to(scratch)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(file, target)
+        except OSError as error:
+            raise NfadError(f"cannot write {folder}: {error.strerror or error}; is something else there?") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Text:
     """What csv writes to, as bytes; a name that is no UTF-8 stays as it was."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def write(self, text: str) -> int:

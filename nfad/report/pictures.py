@@ -146,7 +146,7 @@ def laid_over(prediction: Prediction, view: np.ndarray, height: int, width: int)
 
 
 def triptych(photo: np.ndarray, prediction: Prediction, high: float = HIGH, side: int = SIDE) -> np.ndarray:
-    """Photo | without the filter | with the filter, on one colour scale, above a strip that tells the verdict.
+    """Photo | unfiltered map | filtered map, on one colour scale, above a strip that tells the verdict.
 
     Each panel's longest side is at most `side`; a small photo is enlarged to where the captions are readable.
     """
@@ -159,11 +159,11 @@ def triptych(photo: np.ndarray, prediction: Prediction, high: float = HIGH, side
     panels = [
         ("Photo", shown),
         (
-            "Without the filter  " + compared(prediction.unfiltered_score, prediction.unfiltered_threshold),
+            "Unfiltered  " + compared(prediction.unfiltered_score, prediction.unfiltered_threshold),
             overlay(shown, unfiltered, high, level),
         ),
         (
-            "With the filter  " + compared(prediction.score, prediction.threshold),
+            "Filtered  " + compared(prediction.score, prediction.threshold),
             overlay(shown, filtered, high, outlined_at(prediction.is_anomalous, prediction.threshold)),
         ),
     ]

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nfad.evaluation.evaluate import corrupted
 from nfad.evaluation.scores import worth_showing
@@ -41,13 +40,13 @@ def write_results(findings: Sequence[Finding], folder: Path, progress: Progress 
 
 def _write_report(finding: Finding, path: Path) -> Path:
     detector, dataset = finding.detector, finding.dataset
-    facts = {"data set": dataset.name, "category": dataset.category}
-    facts |= {"corruption": str(finding.corruption)} if finding.corruption else {}
-    facts |= about(detector)
+    metadata = {"data set": dataset.name, "category": dataset.category}
+    metadata |= {"corruption": str(finding.corruption)} if finding.corruption else {}
+    metadata |= about(detector)
     told = report_of(
         finding.evaluation,
         finding.title,
-        facts | {"threshold": f"{detector.threshold:.3f} at a false-alarm rate of {detector.false_alarm_rate:.2%}"},
+        metadata | {"threshold": f"{detector.threshold:.3f} at a false-alarm rate of {detector.false_alarm_rate:.2%}"},
         notes=finding.notes,
         rate=detector.false_alarm_rate,
         high=full_at(detector.threshold),
@@ -65,6 +64,7 @@ def picture_of(finding: Finding, index: int) -> Picture:
     size = detector.config.size
     if corruption is None:
         prediction = detector.predict(sample.path)
+        assert prediction.geometry is not None  # as of every image that came from a file
         return Picture(sample, prediction, mask_of(sample, prediction.geometry, size))
     view, geometry = to_view(load_part(sample.path), size, detector.config.resize)
     view = corrupted(view, corruption, index)
@@ -73,10 +73,10 @@ def picture_of(finding: Finding, index: int) -> Picture:
     return Picture(sample, dataclasses.replace(prediction, source=str(sample.path)), mask, pixels_of(view))
 
 
-def _result_lines(findings: Sequence[Finding]) -> list[list[Any]]:
+def _result_lines(findings: Sequence[Finding]) -> list[list[object]]:
     bounds = [f"{metric}_{side}" for metric in BOUNDED for side in ("low", "high")]
     names = ["dataset", "category", "corruption", "domain", "arm", "good", "bad", *METRICS, *RATES, *bounds]
-    lines: list[list[Any]] = [[*names, "i_auroc_gain", "i_auroc_gain_low", "i_auroc_gain_high"]]
+    lines: list[list[object]] = [[*names, "i_auroc_gain", "i_auroc_gain_low", "i_auroc_gain_high"]]
     for finding in findings:
         names = [finding.dataset.name, finding.dataset.category, str(finding.corruption or "")]
         for row in finding.evaluation.rows:
@@ -89,9 +89,9 @@ def _result_lines(findings: Sequence[Finding]) -> list[list[Any]]:
     return lines
 
 
-def _score_lines(findings: Sequence[Finding]) -> list[list[Any]]:
+def _score_lines(findings: Sequence[Finding]) -> list[list[object]]:
     names = ("dataset", "category", "corruption", "image", "kind", "domain", "anomalous", "score", "threshold")
-    lines: list[list[Any]] = [[*names, "unfiltered_score", "unfiltered_threshold", "gate", "nuisance_fraction"]]
+    lines: list[list[object]] = [[*names, "unfiltered_score", "unfiltered_threshold", "gate", "nuisance_fraction"]]
     for finding in findings:
         found = finding.evaluation
         names = [finding.dataset.name, finding.dataset.category, str(finding.corruption or "")]
@@ -104,7 +104,7 @@ def _score_lines(findings: Sequence[Finding]) -> list[list[Any]]:
     return lines
 
 
-def _write_csv(path: Path, lines: list[list[Any]]) -> Path:
+def _write_csv(path: Path, lines: list[list[object]]) -> Path:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     with replacing(path) as file:

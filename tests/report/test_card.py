@@ -8,7 +8,8 @@ from PIL import Image
 
 from nfad.errors import NfadError
 from nfad.records import Geometry, Prediction
-from nfad.report.card import judged_card
+from nfad.report.card import card_of
+from nfad.report.rendering import rendered
 
 
 @pytest.fixture
@@ -33,6 +34,10 @@ def photo():
     return np.full((480, 480, 3), 90, dtype=np.uint8)
 
 
+def shown(*arguments, **more):
+    return rendered("card.html", card=card_of(*arguments, **more))
+
+
 def truth_of(card):
     encoded = re.search(r"--truth: url\(data:image/png;base64,([\w+/=]+)\)", card)[1]
     return np.asarray(Image.open(BytesIO(base64.b64decode(encoded))).convert("RGBA"))
@@ -41,7 +46,7 @@ def truth_of(card):
 def test_the_truth_is_outlined_around_the_defect_in_all_three_pictures(photo, prediction):
     mask = np.zeros((32, 32), dtype=bool)
     mask[8:16, 12:20] = True
-    card = judged_card(photo, prediction, 10.0, "a.png", mask)
+    card = shown(photo, prediction, 10.0, "a.png", mask)
     assert card.count('<i class="truth"></i>') == 3
     assert card.count("--truth") == 1
     drawn = truth_of(card)
@@ -54,15 +59,15 @@ def test_the_truth_is_outlined_around_the_defect_in_all_three_pictures(photo, pr
 
 
 def test_without_a_defect_there_is_no_outline(photo, prediction):
-    assert "truth" not in judged_card(photo, prediction, 10.0, "a.png", np.zeros((32, 32), dtype=bool))
-    assert "truth" not in judged_card(photo, prediction, 10.0, "a.png")
+    assert "truth" not in shown(photo, prediction, 10.0, "a.png", np.zeros((32, 32), dtype=bool))
+    assert "truth" not in shown(photo, prediction, 10.0, "a.png")
 
 
 def test_a_mask_of_another_view_is_refused(photo, prediction):
     with pytest.raises(NfadError, match=r"\(32, 32\); got \(480, 480\)"):
-        judged_card(photo, prediction, 10.0, "a.png", np.ones((480, 480), dtype=bool))
+        shown(photo, prediction, 10.0, "a.png", np.ones((480, 480), dtype=bool))
 
 
 def test_tags_are_text(photo, prediction):
-    card = judged_card(photo, prediction, 10.0, "a.png", tags=("Truth: <b>", "Domain: dark"))
+    card = shown(photo, prediction, 10.0, "a.png", tags=("Truth: <b>", "Domain: dark"))
     assert '<bdi class="tag">Truth: &lt;b&gt;</bdi><bdi class="tag">Domain: dark</bdi>' in card

@@ -80,13 +80,13 @@ def test_the_arms_differ_in_more_than_colour_and_are_told_in_words():
     assert root.find("title").text == root.get("aria-label") == "ROC, dark"
     told = root.find("desc").text
     for words in (
-        "control (dashed): AUROC 0.750",
+        "unfiltered (dashed): AUROC 0.750",
         "filtered (solid): AUROC 0.875",
-        "control at its threshold: 50% of good and 100% of bad flagged",
+        "unfiltered at its threshold: 50% of good and 100% of bad flagged",
     ):
         assert words in told
     texts = [text.text for text in root.iter("text")]
-    assert {"control 0.750", "filtered 0.875", "good images flagged", "bad images flagged"} <= set(texts)
+    assert {"unfiltered 0.750", "filtered 0.875", "good images flagged", "bad images flagged"} <= set(texts)
     assert [circle.get("class") for circle in root.iter("circle")] == ["unfiltered", "filtered"]
 
 

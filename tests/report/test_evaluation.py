@@ -7,6 +7,7 @@ from html import unescape
 
 import numpy as np
 import pytest
+from browser import objections
 from markup import Balanced
 from parts import part, tiny
 
@@ -73,7 +74,7 @@ def test_every_domain_has_its_numbers_its_histograms_and_its_curves(page, report
     assert len(svgs) == 12
     for row in report.rows:
         for arm in ("unfiltered", "filtered"):
-            assert f"{row[arm]['i_auroc']:.3f}" in page and f"{row[arm]['aupro']:.3f}" in page
+            assert f"{row.arms[arm].i_auroc:.3f}" in page and f"{row.arms[arm].aupro:.3f}" in page
 
 
 def test_the_curves_are_those_of_the_scores(page, report):
@@ -104,7 +105,7 @@ def test_all_numbers_can_be_read_back(page, report):
     assert found == json.loads(json.dumps(as_numbers(report)))
     assert found["images"]["score"] == pytest.approx(report.scores.score.tolist(), rel=1e-5)
     assert found["images"]["bad"] == report.scores.label.tolist()
-    assert found["rows"][0]["filtered"]["i_auroc"] == pytest.approx(report.rows[0]["filtered"]["i_auroc"], rel=1e-5)
+    assert found["rows"][0]["filtered"]["i_auroc"] == pytest.approx(report.rows[0].arms["filtered"].i_auroc, rel=1e-5)
     assert {row["domain"] for row in found["rows"]} == {"same", "dark", "all"}
     assert len(found["pro_curves"]["dark"]["unfiltered"][0]) == 200
 
@@ -133,9 +134,9 @@ def test_text_from_strangers_stays_text(report, tmp_path):
     strange = replace(
         report,
         title=NASTY,
-        facts={NASTY: NASTY},
+        metadata={NASTY: NASTY},
         notes=[NASTY],
-        rows=[dict(row, domain=NASTY if row["domain"] == "dark" else row["domain"]) for row in report.rows],
+        rows=[replace(row, domain=NASTY if row.domain == "dark" else row.domain) for row in report.rows],
         scores=replace(report.scores, domain=domains, names=[f"{NASTY}/\udce9.png"] * len(domains)),
         pro={NASTY: report.pro["dark"]},
         pictures=pictures,
@@ -149,7 +150,7 @@ def test_text_from_strangers_stays_text(report, tmp_path):
 
 
 def test_a_mean_over_domains_has_numbers_but_no_curves(report, tmp_path):
-    mean = dict(report.rows[0], domain="mean")
+    mean = replace(report.rows[0], domain="mean")
     page = write_report(replace(report, rows=[*report.rows, mean], pictures={}), tmp_path / "r.html").read_text()
     assert page.count("<bdi>mean</bdi>") == 2  # one a table
     assert "ROC, mean" not in page
@@ -186,3 +187,15 @@ def test_an_empty_report_is_refused(report):
 def test_the_page_stays_small(page, report):
     shown = sum(map(len, report.pictures.values()))
     assert len(page) < 250_000 + 75_000 * shown  # all groups full: below 3 MB
+
+
+def test_the_gate_is_explained_only_where_there_is_one(judged, page, tmp_path):
+    assert not re.search(r"\bgate\b", page, re.IGNORECASE)
+    evaluation = judged[2]
+    gated = replace(evaluation, images=tuple(replace(image, gate=0.5) for image in evaluation.images))
+    assert "The gate says" in write_report(report_of(gated, "x", {}), tmp_path / "r.html").read_text()
+
+
+def test_axe_finds_nothing_to_object_to(page, tmp_path):
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    assert objections(tmp_path / "report.html") == {}

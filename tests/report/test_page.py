@@ -1,4 +1,5 @@
 import base64
+import gc
 import hashlib
 import os
 import re
@@ -8,6 +9,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from browser import objections
 from markup import Balanced
 from PIL import Image
 
@@ -62,8 +64,9 @@ def counted(text):
 
 def test_the_page_is_whole_balanced_and_needs_nothing_else(tmp_path, photo, anomalous, cleared):
     path = tmp_path / "page.html"
-    with Page(path, "Line 3", facts=[("Model", "a & b"), ("Images", 3)]) as page:
-        page.add_table("AUROC", ["Domain", "Control", "NFAD"], [["same", "99.0", Strong("99.1")]])
+    with Page(path, "Line 3", metadata=[("Model", "a & b"), ("Images", 3)]) as page:
+        page.add_table("AUROC", ["Domain", "unfiltered", "filtered"], [["same", "99.0", Strong("99.1")]])
+        page.add_section("First", "the day shift")
         page.add(photo, anomalous)
         page.add_failure("b.jpg", "the file is cut off")
         page.add_section("Later", "the night shift")
@@ -80,6 +83,7 @@ def test_the_page_is_whole_balanced_and_needs_nothing_else(tmp_path, photo, anom
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert all("alt" in image for image in parsed.all("img"))
     assert "<strong>99.1</strong>" in text
+    assert text.count("the day shift") == 1 and text.count('<div class="items">') == 2
     assert "a &amp; b" in text
     assert text.index("AUROC") < text.index("a.jpg") < text.index("b.jpg") < text.index("Later") < text.index("After")
 
@@ -94,7 +98,7 @@ def test_the_policy_lets_the_page_s_own_script_run(tmp_path, photo, anomalous):
 
 def test_text_from_strangers_stays_text(tmp_path, photo, anomalous):
     path = tmp_path / "page.html"
-    with Page(path, NASTY, facts=[(NASTY, NASTY)]) as page:
+    with Page(path, NASTY, metadata=[(NASTY, NASTY)]) as page:
         page.add(photo, replace(anomalous, source=NASTY, nuisance_by_family={NASTY: 0.3}))
         page.add_failure(NASTY, NASTY)
         page.add_section(NASTY, NASTY)
@@ -121,7 +125,7 @@ def test_the_counts_are_right(tmp_path, photo, anomalous, cleared):
         page.add_failure("a", "b")
     text = written(tmp_path / "page.html")
     assert counted(text) == [5, 3, 3, 1]
-    assert "2 rejected only without it, 1 only with it" in text
+    assert "2 rejected only unfiltered, 1 only filtered" in text
     assert re.findall(r'data-show="(\w+)"[^>]*>[\w ]+<span>(\d+)', text) == [
         ("all", "6"),
         ("anomalous", "3"),
@@ -218,19 +222,27 @@ def test_a_missing_folder_is_told_before_the_work_begins(tmp_path):
         pytest.fail("the block must not be entered")
 
 
-def test_memory_does_not_grow_with_the_number_of_images(tmp_path, photo, anomalous):
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path, anomalous):
+    photo = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)  # noise: large in the page
+
+    def held():
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
     with Page(tmp_path / "page.html", "x") as page:
-        page.add(photo, anomalous)
+        page.add(photo, anomalous)  # templates are compiled, caches filled
         tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in range(30):
-                page.add(photo, anomalous)
-            grown = tracemalloc.get_traced_memory()[0] - before
-        finally:
-            tracemalloc.stop()
-    # What does stay is the file's buffer and Python's own caches, not the images.
-    assert grown < (tmp_path / "page.html").stat().st_size / 4
+        before = held()
+        for _ in range(60):
+            page.add(photo, anomalous)
+        grown = held() - before
+        tracemalloc.reset_peak()
+    written = tracemalloc.get_traced_memory()[1] - before  # at most, while the page was put together
+    tracemalloc.stop()
+    size = (tmp_path / "page.html").stat().st_size
+    assert size > 1_000_000
+    assert grown < 50_000  # the file's buffer and Python's own caches
+    assert written < size / 4
 
 
 def test_a_page_of_tables_alone_has_no_controls(tmp_path):
@@ -239,3 +251,22 @@ def test_a_page_of_tables_alone_has_no_controls(tmp_path):
     parsed = Balanced(written(tmp_path / "page.html"))
     assert not parsed.all("button")
     assert parsed.all("table")
+
+
+def test_the_gate_is_shown_and_explained_only_where_there_is_one(tmp_path, photo, anomalous):
+    with Page(tmp_path / "page.html", "x") as page:
+        page.add(photo, replace(anomalous, gate=None))
+    assert not re.search(r"\bgate\b", written(tmp_path / "page.html"), re.IGNORECASE)
+    with Page(tmp_path / "page.html", "x") as page:
+        page.add(photo, anomalous)
+    assert "The gate says" in written(tmp_path / "page.html")
+
+
+def test_axe_finds_nothing_to_object_to(tmp_path, photo, anomalous, cleared):
+    with Page(tmp_path / "page.html", "Line 3", metadata=[("Model", "bottle")]) as page:
+        page.add_table("AUROC", ["Domain", "unfiltered", "filtered"], [["same", "99.0", Strong("99.1")]])
+        page.add_section("Morning", "the first shift")
+        page.add(photo, anomalous)
+        page.add(photo, cleared)
+        page.add_failure("b.jpg", "the file is cut off")
+    assert objections(tmp_path / "page.html") == {}

@@ -5,85 +5,91 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nfad.evaluation.tally import Arm, EvaluationRow
+from nfad.report.rendering import rendered
 from nfad.report.tables import (
     alarm_rate,
     detection_rate,
-    gain_of,
     headline,
     image_table,
     pixel_table,
     remarks,
     signed,
+    summary_row,
     told_gain,
 )
-from nfad.stats.intervals import rate_interval
+from nfad.stats.intervals import Interval, rate_interval
 
 NAN = math.nan
 METRICS = {"i_auroc": 0.9, "i_ap": 0.8, "i_f1": 0.7, "p_auroc": 0.95, "p_ap": 0.3, "p_f1": 0.4, "aupro": 0.85}
 
 
-def arm(**changes):
-    rates = {"false_alarms": 0.5, "detections": 0.75, "i_auroc_low": 0.85, "i_auroc_high": 0.94}
-    return METRICS | rates | changes
+def arm(low=0.85, **changes):
+    rates = {"false_alarms": 0.5, "detections": 0.75, "intervals": {"i_auroc": (low, max(low, 0.94))}}
+    return Arm(**(METRICS | rates | changes))
 
 
-def row(domain="same", good=40, bad=40, control=None, nfad=None, gain=(0.02, 0.01, 0.03), **more):
-    value, low, high = gain
-    arms = {"unfiltered": control or arm(), "filtered": nfad or arm(false_alarms=0.05)}
-    return {"domain": domain, "good": good, "bad": bad, "gain": value, "gain_low": low, "gain_high": high} | arms | more
+def row(domain="same", good=40, bad=40, unfiltered=None, filtered=None, gain=(0.02, 0.01, 0.03), **more):
+    arms = {"unfiltered": unfiltered or arm(), "filtered": filtered or arm(false_alarms=0.05)}
+    gains = {metric: Interval(*each) for metric, each in ({"i_auroc": gain} | more).items()}
+    return EvaluationRow(domain, good, bad, arms, gains)
+
+
+def shown(table):
+    return rendered("domains.html", table=table)
 
 
 @given(st.tuples(*[st.floats(-1, 1)] * 3).map(sorted))
 def test_nothing_inside_its_interval_is_bold_or_claimed(triple):
     low, value, high = triple
-    table = image_table([row(gain=(value, low, high))])
+    table = shown(image_table([row(gain=(value, low, high))]))
     outside = low > 0 or high < 0
     assert ("<strong>" in table) == outside
-    told = told_gain(gain_of(row(gain=(value, low, high))))
+    told = told_gain(Interval(value, low, high))
     assert told == ("no certain difference" if not outside else "higher" if low > 0 else "lower")
     assert told in table
 
 
 def test_an_unknown_gain_is_neither_bold_nor_claimed():
-    table = image_table([row(gain=(NAN, NAN, NAN))])
+    table = shown(image_table([row(gain=(NAN, NAN, NAN))]))
     assert "<strong>" not in table and "nan" not in table and "higher" not in table
 
 
 def test_numbers_stand_in_their_columns():
-    table = image_table([row(control=arm(i_ap=0.123, false_alarms=0.25), nfad=arm(i_ap=0.456, detections=0.95))])
+    one = row(unfiltered=arm(i_ap=0.123, false_alarms=0.25), filtered=arm(i_ap=0.456, detections=0.95))
+    table = shown(image_table([one]))
     header = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
-    lines = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in re.findall(r"<tr>(.*?)</tr>", table)[1:]]
-    control, filtered = lines
+    _, *lines = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)
+    unfiltered, filtered = (re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in lines)
     assert header[2:5] == ["AUROC", "Gain in AUROC", "AP"]
-    assert control[1] == "unfiltered" and filtered[0] == "filtered"
-    assert control[header.index("AP")] == "0.123"
+    assert unfiltered[1] == "unfiltered" and filtered[0] == "filtered"
+    assert unfiltered[header.index("AP")] == "0.123"
     # The domain and the gain stand for both lines, so the second is two cells shorter.
     assert filtered[header.index("AP") - 2] == "0.456"
-    assert filtered[-1].startswith("95%") and control[-2].startswith("25%")
-    assert len(control) == len(header) == len(filtered) + 2
+    assert filtered[-1].startswith("95%") and unfiltered[-2].startswith("25%")
+    assert len(unfiltered) == len(header) == len(filtered) + 2
     assert 'rowspan="2"' in table and "40 good, 40 bad" in table
 
 
 def test_rates_have_the_exact_interval_of_their_counts():
-    found = row(good=48, bad=20, control=arm(false_alarms=30 / 48, detections=0.95))
+    found = row(good=48, bad=20, unfiltered=arm(false_alarms=30 / 48, detections=0.95))
     assert alarm_rate(found, "unfiltered") == rate_interval(30, 48)
     assert detection_rate(found, "unfiltered") == rate_interval(19, 20)
-    mean = alarm_rate(row(good=48, control=arm(false_alarms=0.123)), "unfiltered")  # of no number of 48 images
+    mean = alarm_rate(row(good=48, unfiltered=arm(false_alarms=0.123)), "unfiltered")  # of no number of 48 images
     assert mean.value == 0.123 and math.isnan(mean.low)
 
 
 def test_pixel_gains_are_shown_where_there_are_any():
-    assert "Gain" not in pixel_table([row()], "mvtec")
-    table = pixel_table([row(aupro_gain=0.1, aupro_gain_low=-0.1, aupro_gain_high=0.2)], "mmr")
+    assert "Gain" not in shown(pixel_table([row()], "mvtec"))
+    table = shown(pixel_table([row(aupro=(0.1, -0.1, 0.2))], "mmr"))
     assert "Gain in AUPRO" in table and "Gain in AUROC" not in table and "<strong>" not in table
     assert "protocol mmr" in table
 
 
-def test_without_masks_there_is_a_sentence_and_no_table():
+def test_without_masks_there_is_no_table():
     blind = arm(p_auroc=NAN, p_ap=NAN, p_f1=NAN, aupro=NAN)
-    told = pixel_table([row(control=blind, nfad=blind)], "mvtec")
-    assert "no masks" in told and "<table" not in told
-    assert "–" in pixel_table([row(control=blind, nfad=blind), row("dark")], "mvtec")
+    assert pixel_table([row(unfiltered=blind, filtered=blind)], "mvtec") is None
+    assert "–" in shown(pixel_table([row(unfiltered=blind, filtered=blind), row("dark")], "mvtec"))
 
 
 def test_few_images_are_told_in_words_with_what_one_of_them_can_do():
@@ -100,24 +106,25 @@ def test_a_missing_class_is_told():
 
 
 def test_a_perfect_interval_is_explained():
-    assert any("no mistake to resample" in words for words in remarks([row(nfad=arm(i_auroc_low=1.0))]))
+    assert any("no mistake to resample" in words for words in remarks([row(filtered=arm(low=1.0))]))
 
 
 def test_a_broken_promise_is_named_only_where_it_is_certain():
-    rows = [row("same", nfad=arm(false_alarms=0.1)), row("dark", nfad=arm(false_alarms=0.5))]
-    control, filtered = remarks(rows, rate=0.05)
-    assert "unfiltered" in control and "same (50%) and dark (50%)" in control
-    assert "filtered" in filtered and "dark (50%)" in filtered and "same" not in filtered
+    rows = [row("same", filtered=arm(false_alarms=0.1)), row("dark", filtered=arm(false_alarms=0.5))]
+    unfiltered, filtered = remarks(rows, rate=0.05)
+    assert "unfiltered" in unfiltered and "same (50%) and dark (50%)" in unfiltered
+    assert "The filtered" in filtered and "dark (50%)" in filtered and "same" not in filtered
     assert "5%" in filtered
 
 
 def test_the_headline_is_about_all_images():
-    rows = [row("same"), row("all", 200, 100, control=arm(false_alarms=0.62), gain=(0.01, -0.01, 0.02))]
-    told = headline(rows)
-    assert "62 → 5%" in told and "200 good and 100 bad" in told
-    assert "no certain difference: −0.010 to +0.020" in told
-    assert "40 good" in headline(rows[:1])
-    assert "nan" not in headline([row(bad=0, nfad=arm(i_auroc=NAN, detections=NAN, aupro=NAN))])
+    rows = [row("same"), row("all", 200, 100, unfiltered=arm(false_alarms=0.62), gain=(0.01, -0.01, 0.02))]
+    row_of_all = summary_row(rows)
+    told = headline(row_of_all)
+    assert (row_of_all.good, row_of_all.bad) == (200, 100) and told[0].value == "62 → 5%"
+    assert told[2].more == "no certain difference: −0.010 to +0.020"
+    assert summary_row(rows[:1]) is rows[0]
+    assert "nan" not in str(headline(row(bad=0, filtered=arm(i_auroc=NAN, detections=NAN, aupro=NAN))))
 
 
 @pytest.mark.parametrize(
@@ -129,5 +136,5 @@ def test_signs(value, told):
 
 def test_names_are_escaped():
     nasty = '<img src=x onerror="alert(1)">'
-    for html in (image_table([row(nasty)]), pixel_table([row(nasty)], "mvtec")):
+    for html in (shown(image_table([row(nasty)])), shown(pixel_table([row(nasty)], "mvtec"))):
         assert "<img" not in html and "&lt;img" in html

@@ -1,24 +1,34 @@
 import json
 import re
-import shutil
 from dataclasses import replace
 from html import unescape
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import objections
 from markup import Balanced
-from nfad.evaluation.exported import Exported
-from nfad.judge import load_judge
 
-from nfad.report.stress_page import prediction_at, shown_image
-from nfad.stress.axes import photographed
-from nfad.stress.findings import range_told
-from nfad.stress.session import stress, write_results
+from nfad.model import load_model
+from nfad.report.stress import figures_of, prediction_at, ranges_of, shown_image, write_results
+from nfad.stress.axes import AXES, photographed
+from nfad.stress.findings import judge, range_told
+from nfad.stress.measure import Step
+from nfad.stress.session import stress
 from nfad.verdict.threshold import Threshold
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+COUNT = 24
+AXES_TRIED = {name: AXES[name] for name in ("exposure", "noise")}
+FLAGGED, PASSED = (2.0,) * COUNT, (0.0,) * COUNT
+
+
+def findings(breaking=()):
+    """Every defect is found; all normals are flagged at the named strengths, and none elsewhere."""
+    places = [("", 0.0), *((axis.name, strength) for axis in AXES_TRIED.values() for strength in axis.strengths)]
+    steps = {}
+    for place in places:
+        normal = FLAGGED if place in breaking else PASSED
+        steps[place] = Step({"unfiltered": normal, "filtered": normal}, {"unfiltered": FLAGGED, "filtered": FLAGGED})
+    return judge(steps, AXES_TRIED, [f"{i}.png" for i in range(COUNT)], {"unfiltered": 1.0, "filtered": 1.0}, 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +63,8 @@ def test_every_axis_has_both_curves_a_picture_a_strength_and_its_sentence(page, 
 
 
 def test_the_first_screen_says_how_far_each_condition_may_go(page, found):
-    first = page[: page.index('<dl class="facts">')]
-    rows = re.findall(r'<li><a class="title" href="#([\w-]+)">(.*?)</li>', first)
+    first = page[: page.index('<dl class="metadata">')]
+    rows = re.findall(r'<li><a class="title" href="#([\w-]+)">(.*?)</li>', first, re.DOTALL)
     assert {name for name, _ in rows} == {curve.axis.name for curve in found.findings.curves}
     for name, row in rows:
         curve = next(curve for curve in found.findings.curves if curve.axis.name == name)
@@ -71,8 +81,7 @@ def test_the_first_screen_says_how_far_each_condition_may_go(page, found):
 def test_the_card_of_a_moved_part_says_what_was_counted(detector, shipped, odd, kind):
     stricter = replace(detector, held_out=Threshold((-9.0,) * 20, (-9.0,) * 20))
     if kind == "exported":
-        judge = load_judge(shipped.folder)
-        stricter = Exported(replace(judge, engine=replace(judge.engine, held_out=stricter.held_out)))
+        stricter = replace(load_model(shipped.folder), held_out=stricter.held_out)
     found = stress(stricter, odd, ["shift-x"], images=6, limit=0.3)
     [curve] = found.findings.curves
     # As it is everything is flagged, so the first strength shown is 0; beyond it the card must tell the same scores.
@@ -84,31 +93,17 @@ def test_the_card_of_a_moved_part_says_what_was_counted(detector, shipped, odd, 
 
 
 def test_axe_finds_nothing_to_object_to(page, tmp_path):
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here; install it to look at the page")
-    pytest.importorskip("playwright.sync_api", reason="pip install playwright drives the browser")
-    if find_spec("axe_playwright_python") is None:
-        pytest.skip("there is no axe-core; pip install axe-playwright-python brings it")
-    from playwright.sync_api import sync_playwright
-
-    [folder] = find_spec("axe_playwright_python").submodule_search_locations
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
-    objections = {}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
-        for width, scheme in ((1280, "light"), (390, "light"), (820, "dark")):
-            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            tab.add_init_script(path=Path(folder) / "axe.min.js")
-            tab.goto(file.as_uri())
-            tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-            rules = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}  # nothing else differs
-            options = {"resultTypes": ["violations"]} | rules
-            found = tab.evaluate("options => axe.run(document, options)", options)["violations"]
-            objections |= {(width, each["id"]): [node["html"] for node in each["nodes"]] for each in found}
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width  # nothing is cut off
-        browser.close()
-    assert objections == {}
+    assert objections(file) == {}
+
+
+def test_the_gate_is_explained_only_where_there_is_one(page, detector, shipped, odd, tmp_path):
+    assert detector.config.localization == "detection" and not re.search(r"\bgate\b", page, re.IGNORECASE)
+    assert shipped.detector.config.localization == "global"
+    found = stress(shipped.detector, odd, ["exposure"], images=6, limit=0.3)
+    text = write_results(found, shipped.detector, "x", tmp_path)[0].read_text(encoding="utf-8")
+    assert "The gate says" in text and text.count("<article") == text.count("<p>Gate ")
 
 
 def test_the_part_shown_is_one_that_is_flagged_where_it_breaks(found):
@@ -117,3 +112,28 @@ def test_the_part_shown_is_one_that_is_flagged_where_it_breaks(found):
         if strength is not None:
             step = found.findings.steps[curve.axis.name, strength]
             assert any(step.normal[arm][index] > found.findings.thresholds[arm] for arm in ("unfiltered", "filtered"))
+
+
+@pytest.mark.parametrize(
+    ("breaking", "words"),
+    [
+        ([("noise", 2)], "2% is where noise breaks it, before all else noisier"),
+        ([("noise", 15), ("exposure", -0.5)], "−0.5 stops is where exposure breaks it, before all else darker"),
+        ([("", 0.0)], "as they are too many good parts are rejected already no change is needed to break it"),
+        ([], "none of the conditions tried breaks it"),
+    ],
+)
+def test_the_figure_of_the_first_break_names_its_condition(breaking, words):
+    assert " ".join(figures_of(findings(breaking))[1]).strip() == words
+
+
+@pytest.mark.parametrize(("breaking", "told"), [([("noise", 2)], "100%"), ([("", 0.0)], "–"), ([], "100%")])
+def test_defects_found_are_those_that_the_terminal_tells(breaking, told):
+    found = findings(breaking)
+    assert next(row for row in ranges_of(found) if row.axis == "noise").found == told
+    assert found.side(AXES_TRIED["noise"], 1, "filtered").seen() == told
+
+
+def test_the_first_condition_to_break_stands_at_the_top():
+    assert [row.axis for row in ranges_of(findings([("noise", 15)]))] == ["noise", "exposure"]
+    assert [row.axis for row in ranges_of(findings([("noise", 15), ("exposure", 0.25)]))] == ["exposure", "noise"]
