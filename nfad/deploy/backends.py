@@ -31,8 +31,14 @@ def _onnxruntime(graph: Path, threads: int) -> Session:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
+
     # Run when asked for: it has no way to run beside us without a thread more than it was given.
-    return lambda pixels: lambda: dict(zip(names, session.run(names, {"pixels": pixels}), strict=True))
+    def begin(pixels: np.ndarray) -> Promise:
+        return lambda: {
+            name: np.asarray(value) for name, value in zip(names, session.run(names, {"pixels": pixels}), strict=True)
+        }
+
+    return begin
 
 
 def _openvino(graph: Path, threads: int) -> Session:

@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
+from nfad.errors import NfadError
 from nfad.reference.scoring import z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
+from nfad.vision.teacher import CnnTeacher, VitTeacher
 
 
 def outputs_of(detector: Detector) -> tuple[str, ...]:
@@ -40,8 +42,11 @@ class Networks(nn.Module):
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
-        self.teacher = detector.teacher
-        self.network = detector.teacher._model  # registered, so that an exporter finds parameters rather than literals
+        teacher = detector.teacher
+        if not isinstance(teacher, (VitTeacher, CnnTeacher)):
+            raise NfadError(f"a detector over {type(teacher).__name__} cannot be exported; load it from its file first")
+        self.teacher = teacher
+        self.network = teacher.network  # registered, so that an exporter finds parameters and no literals
         reference = detector.scorer.reference
         self.student = reference if isinstance(reference, Student) else None
         self.prior = detector.config.foreground

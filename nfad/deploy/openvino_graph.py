@@ -33,11 +33,13 @@ def resized(images: ov.Output, sizes: ov.Output) -> ov.Node:
     same = ops.parameter([-1, 3, -1, -1], np.float32)
     now = ops.gather(ops.shape_of(images), ops.constant([2, 3]), ops.constant(0))
     choice = ops.if_op(ops.reduce_logical_and(ops.equal(now, sizes), ops.constant([0])).output(0))
-    kept, changed = ov.Model([ops.result(same)], [same]), ov.Model([ops.result(shrunk)], [photo, wanted])
+    # OpenVINO's stubs bind Model.__init__ to another class than the one it exports.
+    kept = ov.Model([ops.result(same)], [same])  # pyright: ignore[reportGeneralTypeIssues]
+    changed = ov.Model([ops.result(shrunk)], [photo, wanted])  # pyright: ignore[reportGeneralTypeIssues]
     choice.set_then_body(kept)
     choice.set_else_body(changed)
     choice.set_input(images, same, photo)
-    choice.set_input(sizes, None, wanted)
+    choice.set_input(sizes, None, wanted)  # pyright: ignore[reportArgumentType]  (None: unused there, as documented)
     choice.set_output(kept.results[0], changed.results[0])
     # Said once more, because a choice forgets that both have the same shape.
     return ops.reshape(choice, ops.concat([ops.constant([0, 0], ov.Type.i64), sizes], 0), special_zero=True)

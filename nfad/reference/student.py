@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from nfad.config import Config
 from nfad.errors import NfadError
+from nfad.vision.networks import create, normalisation
 from nfad.vision.weights import UNTRAINED, from_hub, load_into, local_file
 
 PATCH = 16
@@ -34,8 +35,9 @@ class Student(nn.Module):
         self.mask_token = nn.Parameter(torch.randn(model.embed_dim) * 0.02)
         # On tokens a 1×1 convolution is a linear layer.
         self.heads = nn.ModuleList(nn.Linear(model.embed_dim, width) for width in channels)
-        for key in ("mean", "std"):
-            self.register_buffer(key, torch.tensor(vars(model)["pretrained_cfg"][key])[:, None, None])
+        mean, std = normalisation(model)
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
 
     @classmethod
     def build(cls, config: Config, channels: Sequence[int], grid: int | None = None, initial: bool = True) -> Student:
@@ -137,8 +139,9 @@ def _backbone(config: Config, initial: bool) -> VisionTransformer:
         "set student_weights=FILE",
         'train a student from random weights with student="untrained-small"',
     )
-    model = from_hub(tag, ways_out, **options) if fetched else timm.create_model(tag, pretrained=False, **options)
-    if model.patch_embed.patch_size != (PATCH, PATCH) or model.attn_pool is not None:
+    model = from_hub(tag, ways_out, **options) if fetched else create(tag, **options)
+    plain = isinstance(model, VisionTransformer)
+    if not plain or model.patch_embed.patch_size != (PATCH, PATCH) or model.attn_pool is not None:
         raise NfadError(f"student must have patches of {PATCH}² and no attention pooling, which {architecture} has not")
     if initial and weights is not None:
         load_into(model, local_file(weights), tag)

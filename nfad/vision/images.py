@@ -26,7 +26,7 @@ def to_view(pixels: np.ndarray, size: int, resize: int | None) -> tuple[Float[Te
     The one definition of how a photo becomes a view: `framing` says which part is seen, `resize_weights` how it is
     resized. What exported graphs do instead (nfad/deploy/views.py, openvino_graph.py) is tested to equal it.
     """
-    frame = framing(*pixels.shape[:2], size, resize)
+    frame = framing(pixels.shape[0], pixels.shape[1], size, resize)
     (rows, columns), (top, left) = frame.spare, frame.start
     pixels = pixels[rows : pixels.shape[0] - rows, columns : pixels.shape[1] - columns]
     top_value = float(np.iinfo(pixels.dtype).max)

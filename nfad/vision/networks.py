@@ -86,7 +86,7 @@ def is_vit(model: Network) -> TypeIs[Vit]:
     return hasattr(model, "blocks") and hasattr(model, "patch_embed")
 
 
-def normalisation(model: Network) -> tuple[Tensor, Tensor]:
+def normalisation(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Mean and deviation the weights were trained with, (3, 1, 1) each (timm records them; lite0's are 0.5)."""
-    config = model.pretrained_cfg
+    config: Pretraining = vars(model)["pretrained_cfg"]
     return torch.tensor(config["mean"])[:, None, None], torch.tensor(config["std"])[:, None, None]

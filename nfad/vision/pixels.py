@@ -55,10 +55,8 @@ def load_image(image: ImageLike) -> np.ndarray:
                     f"{path} has {opened.width}×{opened.height} pixels; at most {MAX_PIXELS // 10**6} million are "
                     "read; scale it down first"
                 )
-            if getattr(opened, "n_frames", 1) > 1:
-                raise NfadError(
-                    f"{path} holds {opened.n_frames} frames; save the one to inspect as an image of its own"
-                )
+            if (frames := getattr(opened, "n_frames", 1)) > 1:
+                raise NfadError(f"{path} holds {frames} frames; save the one to inspect as an image of its own")
             upright = ImageOps.exif_transpose(opened)
             if upright.mode in ("I;16", "I;16B", "I;16L", "I"):
                 pixels = np.asarray(upright)
@@ -144,13 +142,19 @@ def framing(height: int, width: int, size: int, resize: int | None) -> Framing:
         return Framing((0, 0), (size, size), (0, 0), Geometry(height, width, 0, 0, height, width))
     sides, shorter = (height, width), min(height, width)
     # A long strip would be enlarged as a whole before its centre is cropped; as much goes from either end.
-    spare = tuple((side - 3 * shorter) // 2 if side > 4 * shorter else 0 for side in sides)
-    rest = tuple(side - 2 * gone for side, gone in zip(sides, spare, strict=True))
-    target = tuple(max(size, _rounded(side * resize, shorter)) for side in rest)
-    start = tuple((side - size) // 2 for side in target)
-    scale = tuple(before / after for before, after in zip(rest, target, strict=True))
-    corner = tuple(gone + first * step for gone, first, step in zip(spare, start, scale, strict=True))
-    return Framing(spare, target, start, Geometry(height, width, *corner, size * scale[0], size * scale[1]))
+    spare = [(side - 3 * shorter) // 2 if side > 4 * shorter else 0 for side in sides]
+    rest = [side - 2 * gone for side, gone in zip(sides, spare, strict=True)]
+    target = [max(size, _rounded(side * resize, shorter)) for side in rest]
+    start = [(side - size) // 2 for side in target]
+    scale = [before / after for before, after in zip(rest, target, strict=True)]
+    top, left = (gone + first * step for gone, first, step in zip(spare, start, scale, strict=True))
+    geometry = Geometry(height, width, top, left, size * scale[0], size * scale[1])
+    return Framing(_pair(spare), _pair(target), _pair(start), geometry)
+
+
+def _pair(values: list[int]) -> tuple[int, int]:
+    rows, columns = values
+    return rows, columns
 
 
 def _rounded(numerator: int, denominator: int) -> int:

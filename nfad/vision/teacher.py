@@ -82,7 +82,7 @@ class VitTeacher:
                 raise NfadError(f"{name} must lie in 0..{depth - 1} for {identity.architecture}; got {list(chosen)}")
         if getattr(model, "cls_token", None) is None:
             raise NfadError(f"{identity.architecture} has no CLS token, which the foreground prior needs")
-        self.identity, self._model = identity, model
+        self.identity, self.network = identity, model
         self._blocks, self._prior_blocks = list(blocks), list(prior_blocks)
         self.channels = (model.embed_dim,) * len(blocks)
         self.grid = size // 16
@@ -107,7 +107,7 @@ class VitTeacher:
         if images.shape[-1] != side:
             images = F.interpolate(images, (side, side), mode="bilinear", antialias=True, align_corners=False)
         indices = sorted(set(blocks))
-        outputs = self._model.forward_intermediates(
+        outputs = self.network.forward_intermediates(
             (images - self._mean) / self._std,
             indices=indices,
             return_prefix_tokens=True,
@@ -131,7 +131,7 @@ class CnnTeacher:
         if not blocks or min(blocks) < 0 or max(blocks) >= stages:
             raise NfadError(f"blocks must lie in 0..{stages - 1} for {identity.architecture}; got {list(blocks)}")
         # Channels last: the layout a CPU's convolutions are fastest in.
-        self._model = model.to(memory_format=torch.channels_last)
+        self.network = model.to(memory_format=torch.channels_last)
         self.identity, self._blocks, self._last = identity, list(blocks), stages - 1
         self.channels = tuple(model.feature_info[block]["num_chs"] for block in blocks)
         self.grid = size // 8
@@ -155,7 +155,7 @@ class CnnTeacher:
     def _run(self, images: Tensor, blocks: list[int]) -> dict[int, Tensor]:
         indices = sorted(set(blocks))
         images = ((images - self._mean) / self._std).contiguous(memory_format=torch.channels_last)
-        outputs = self._model.forward_intermediates(images, indices=indices, stop_early=True, intermediates_only=True)
+        outputs = self.network.forward_intermediates(images, indices=indices, stop_early=True, intermediates_only=True)
         return dict(zip(indices, outputs, strict=True))
 
     def _to_tokens(self, stage: Tensor, grid: int) -> Tensor:

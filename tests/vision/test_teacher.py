@@ -42,7 +42,7 @@ def watch():
     def start(teacher, *names):
         seen = {}
         for name in names:
-            module = teacher._model.get_submodule(name)
+            module = teacher.network.get_submodule(name)
             handles.append(module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output})))
         return seen
 
@@ -52,7 +52,7 @@ def watch():
 
 
 def blocks_of(teacher):
-    return [f"blocks.{index}" for index in range(len(teacher._model.blocks))]
+    return [f"blocks.{index}" for index in range(len(teacher.network.blocks))]
 
 
 # ViTs
@@ -113,7 +113,7 @@ def test_a_patch_14_teacher_has_the_grid_of_a_patch_16_one(tiny, registers, watc
         assert counts == {(size // 16) ** 2}
         assert seen["patch_embed.proj"].shape[2:] == (size // 16, size // 16)
     small = F.interpolate(images, (84, 84), mode="bilinear", antialias=True, align_corners=False)
-    wanted = registers._model.patch_embed.proj((small - registers._mean) / registers._std)
+    wanted = registers.network.patch_embed.proj((small - registers._mean) / registers._std)
     assert torch.equal(seen["patch_embed.proj"], wanted)
 
 
@@ -139,7 +139,7 @@ def test_every_foundation_is_a_known_tag_and_runs_when_made_small(name, monkeypa
 def test_cnn_stages_meet_on_a_grid_of_an_eighth(name, watch):
     teacher = load_teacher(name, "untrained", (1, 2, 3), (), 64)
     assert isinstance(teacher, CnnTeacher) and teacher.grid == 8
-    modules = [teacher._model.feature_info[block]["module"] for block in (1, 2, 3)]
+    modules = [teacher.network.feature_info[block]["module"] for block in (1, 2, 3)]
     seen = watch(teacher, *modules)
     tokens, prior = teacher.tokens_and_prior(images_())
     for found, module, channels in zip(tokens, modules, teacher.channels, strict=True):
@@ -169,8 +169,8 @@ def test_the_stages_of_a_cnn_have_strides_4_8_and_16(resnet, watch):
 @pytest.mark.parametrize("name", ["tiny", "registers", "resnet"])
 def test_teachers_are_frozen_deterministic_and_treat_images_one_by_one(name, request):
     teacher = request.getfixturevalue(name)
-    assert not teacher._model.training
-    assert not any(parameter.requires_grad for parameter in teacher._model.parameters())
+    assert not teacher.network.training
+    assert not any(parameter.requires_grad for parameter in teacher.network.parameters())
     images = images_(3)
     before = images.clone()
     together, again = teacher.tokens(images), teacher.tokens(images)
@@ -195,7 +195,7 @@ def test_untrained_is_one_network_and_says_so(tiny):
     again = load_teacher(TINY, "untrained", (1, 3), (4, 6), 64)
     assert again.identity == tiny.identity
     assert again.identity.weights == "untrained"
-    assert again.identity.sha256 == state_digest(again._model.state_dict())
+    assert again.identity.sha256 == state_digest(again.network.state_dict())
     assert torch.equal(again.tokens(images_())[0], tiny.tokens(images_())[0])
 
 

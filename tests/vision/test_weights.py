@@ -54,7 +54,7 @@ def test_a_local_file_is_loaded_and_its_hash_recorded(tmp_path, another):
     found = load_tiny(path)
     assert found.identity.weights == "mine.safetensors"
     assert found.identity.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert all(torch.equal(value, another[key]) for key, value in found._model.state_dict().items())
+    assert all(torch.equal(value, another[key]) for key, value in found.network.state_dict().items())
     untrained = load_teacher(TINY, "untrained", (1, 3), (4, 6), 64)
     assert not torch.equal(found.tokens(images_())[0], untrained.tokens(images_())[0])
 
@@ -63,7 +63,7 @@ def test_a_local_file_is_loaded_and_its_hash_recorded(tmp_path, another):
 def test_a_checkpoint_may_wrap_its_tensors(tmp_path, another, key):
     path = tmp_path / "mine.pth"
     torch.save(another if key is None else {key: another, "epoch": 3}, path)
-    assert torch.equal(load_tiny(path)._model.state_dict()["cls_token"], another["cls_token"])
+    assert torch.equal(load_tiny(path).network.state_dict()["cls_token"], another["cls_token"])
 
 
 def test_a_folder_is_searched_for_the_hubs_names(tmp_path, another):
@@ -78,8 +78,8 @@ def test_positions_learnt_at_another_size_are_resampled(tmp_path, another):
     large = timm.create_model(TINY, num_classes=10, img_size=128).state_dict()
     save_file({key: value.clone() for key, value in large.items()}, tmp_path / "large.safetensors")
     found = load_tiny(tmp_path / "large.safetensors")
-    assert found._model.pos_embed.shape == (1, 17, 192)
-    assert torch.equal(found._model.blocks[5].mlp.fc1.weight, large["blocks.5.mlp.fc1.weight"])
+    assert found.network.pos_embed.shape == (1, 17, 192)
+    assert torch.equal(found.network.blocks[5].mlp.fc1.weight, large["blocks.5.mlp.fc1.weight"])
 
 
 def test_a_file_replaced_meanwhile_gets_its_own_hash(tmp_path, another):
@@ -173,7 +173,7 @@ def test_the_embedded_vit_computes_what_its_onnx_graph_computes(embedded_vit):
     images = images_(1, 224)
     [wanted] = session.run([output], {"input_image": images.numpy()})
     with torch.inference_mode():
-        found = embedded_vit._model.forward_features(images).numpy()
+        found = embedded_vit.network.forward_features(images).numpy()
     assert found.shape == wanted.shape == (1, 257, 384)
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
@@ -200,8 +200,8 @@ def test_the_embedded_vit_finds_the_flower(embedded_vit):
 def test_the_embedded_cnn_holds_the_files_tensors_under_their_meaning(embedded_cnn):
     file = weight_files.embedded_file("embedded-cnn")
     theirs = torch.load(file, weights_only=True)
-    ours = embedded_cnn._model.state_dict()
-    blocks = [f"blocks.{s}.{i}" for s, stage in enumerate(embedded_cnn._model.blocks) for i in range(len(stage))]
+    ours = embedded_cnn.network.state_dict()
+    blocks = [f"blocks.{s}.{i}" for s, stage in enumerate(embedded_cnn.network.blocks) for i in range(len(stage))]
     assert len(blocks) == 16
     whole = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
     # timm's first block has no expansion, so that its names are one earlier.
@@ -235,13 +235,13 @@ def test_the_embedded_cnn_knows_a_palace_and_a_daisy(embedded_cnn):
     for name, imagenet in (("china.jpg", 698), ("flower.jpg", 985)):
         view, _ = to_view(np.ascontiguousarray(load_sample_image(name)), 224, 256)
         with torch.inference_mode():
-            logits = embedded_cnn._model((view[None] - embedded_cnn._mean) / embedded_cnn._std)
+            logits = embedded_cnn.network((view[None] - embedded_cnn._mean) / embedded_cnn._std)
         assert int(logits.argmax()) == imagenet
 
 
 def test_the_embedded_cnn_is_fed_minus_one_to_one(embedded_cnn):
     fed = []
-    handle = embedded_cnn._model.conv_stem.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0]))
+    handle = embedded_cnn.network.conv_stem.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0]))
     images = images_()
     tokens = embedded_cnn.tokens(images)
     handle.remove()
