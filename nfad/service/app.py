@@ -47,10 +47,9 @@ def create_app(service: Service) -> ASGIApp:
 
 
 def _page() -> dict[str, tuple[bytes, str]]:
-    """The page's files by address, read once: no request ever becomes a path."""
-    folder = files("nfad.service") / "page"
+    """The page's files by address, read once: no request ever becomes a path. Its colours are the reports'."""
     found = {}
-    for file in folder.iterdir() if folder.is_dir() else ():
+    for file in (*(files("nfad.service") / "page").iterdir(), files("nfad.report") / "templates" / "palette.css"):
         if file.is_file() and not file.name.startswith((".", "__")):
             media_type = MEDIA_TYPES[file.name.rpartition(".")[2]]
             found["/" if file.name == "index.html" else f"/{file.name}"] = (file.read_bytes(), media_type)
