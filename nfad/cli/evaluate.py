@@ -1,4 +1,4 @@
-"""`nfad evaluate`: one data set, control against filter, with a report."""
+"""`nfad evaluate`: one data set, unfiltered against filtered, with a report."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def evaluate(
 ) -> None:
     """Fit on a data set's good images, judge its test images, and say how sure every number is.
 
-    Every row compares the same detector without (control) and with the filter. Thresholds
+    Every row compares the same detector unfiltered and filtered. Thresholds
     come from held-out normals, never from the test set.
 
     Example: nfad evaluate mvtec-ad DATA --category bottle --corrupt contrast:3 --out results
@@ -129,8 +129,8 @@ def evaluate(
 
 
 def evaluation_table(title: str, rows: Any) -> Table:
-    """Control → filtered by domain, for a terminal."""
-    told = "Control→filtered; gain with its 95 % interval; alarms: good parts flagged"
+    """Unfiltered → filtered by domain, for a terminal."""
+    told = "Unfiltered→filtered; gain with its 95 % interval; alarms: good parts flagged"
     table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("domain", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
         table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
