@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-NORMAL, ANOMALOUS = "normal", "anomalous"  # verdicts
+NORMAL, ANOMALOUS, NOT_JUDGED = "normal", "anomalous", "not judged"  # verdicts
 UNREADABLE = "unreadable"  # in their place in a record, where there is no image to judge
 # Words a person understands for the families of nuisance.
 FAMILY_WORDS = {
@@ -72,7 +72,7 @@ class Prediction:
     `in_original(map)` lays one over the photo."""
 
     score: float  # mean of the highest 1 % of the filtered map
-    is_anomalous: bool  # score > threshold
+    is_anomalous: bool  # score > threshold; False where it is not judged, which is not a good part either
     threshold: float
     map: np.ndarray  # where it deviates: what the filter left
     unfiltered_map: np.ndarray  # the same without the filter
@@ -87,6 +87,12 @@ class Prediction:
     detection_map: np.ndarray | None = None  # what the score is taken of; None where that is `map` itself
     geometry: Geometry | None = None
     source: str = ""  # the path it came from, "" for an array
+    strangeness: float = float("nan")  # above 1 outside of what the fit's photos span; NaN where a model cannot tell
+    why_not_judged: str = ""  # in a few words, e.g. "does not look like the fitted part"; "" where it is judged
+
+    @property
+    def is_judged(self) -> bool:
+        return not self.why_not_judged
 
     @property
     def unfiltered_is_anomalous(self) -> bool:
@@ -95,6 +101,9 @@ class Prediction:
 
     @property
     def verdict(self) -> str:
+        """normal, anomalous or not judged."""
+        if not self.is_judged:
+            return NOT_JUDGED
         return ANOMALOUS if self.is_anomalous else NORMAL
 
     @property
@@ -107,6 +116,8 @@ class Prediction:
 
     def explain(self) -> str:
         """One sentence a person understands."""
+        if not self.is_judged:
+            return f"Not judged: {self.why_not_judged}."
         like = mostly = "acquisition-like"
         if self.nuisance_by_family:
             family = max(self.nuisance_by_family, key=self.nuisance_by_family.__getitem__)
@@ -138,8 +149,8 @@ class InspectionRecord:
     sha256: str  # of the image's file; "" where not even its bytes could be read
     model: str  # name of the model, or of its file; "" where an older format did not keep it
     model_sha256: str
-    verdict: str  # normal, anomalous or unreadable
-    explanation: str  # one sentence for people; why, if it cannot be read
+    verdict: str  # normal, anomalous, not judged or unreadable
+    explanation: str  # one sentence for people; why, if it is not judged or cannot be read
     milliseconds: float  # from taking the image to its verdict
     score: float | None = None
     threshold: float | None = None

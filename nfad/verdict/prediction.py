@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ class Outputs:
     nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
     detection_map: np.ndarray | None = None  # where `map` is another read-out
     gate: float | None = None  # where there is one
+    strangeness: float = math.nan  # over its limit; NaN where the model cannot tell
+    strange: str = ""  # why it is not judged if it is not: see `judgeable`
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,10 @@ class Rule:
         return cls(held_out, *held_out.at(rate))
 
     def __call__(self, out: Outputs, geometry: Geometry | None = None, source: str = "") -> Prediction:
+        why_not = _why_not_judged(out)
         return Prediction(
             score=out.score,
-            is_anomalous=out.score > self.threshold,
+            is_anomalous=not why_not and out.score > self.threshold,
             threshold=self.threshold,
             map=out.map,
             unfiltered_map=out.unfiltered_map,
@@ -58,4 +62,13 @@ class Rule:
             detection_map=out.detection_map,
             geometry=geometry,
             source=source,
+            strangeness=out.strangeness,
+            why_not_judged=why_not,
         )
+
+
+def _why_not_judged(out: Outputs) -> str:
+    """A number that is none can never become "normal"."""
+    if not (math.isfinite(out.score) and math.isfinite(out.unfiltered_score)):
+        return "the model found no finite score for this photo"
+    return out.strange if out.strangeness > 1 else ""
