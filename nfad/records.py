@@ -164,6 +164,7 @@ class InspectionRecord:
     nuisance_by_family: Mapping[str, float] = field(default_factory=dict)
     participation: float | None = None
     gate: float | None = None
+    strangeness: float | None = None
 
     @staticmethod
     def of(
@@ -200,7 +201,7 @@ class InspectionRecord:
 RECORD_FIELDS = tuple(each.name for each in fields(InspectionRecord))
 NUMBERS = (
     "score", "threshold", "p_value", "unfiltered_score", "unfiltered_threshold", "excess_filtered",
-    "nuisance_fraction", "participation", "gate",
+    "nuisance_fraction", "participation", "gate", "strangeness",
 )  # fmt: skip
 
 

@@ -18,7 +18,14 @@ ABOUT = {
 
 
 def prediction(score=1.0, threshold=2.0, unfiltered_score=3.0, unfiltered_threshold=2.0, **changes):
-    given = {"gate": 0.25, "participation": 0.5, "nuisance_fraction": 0.75, "p_value": 0.125, **changes}
+    given = {
+        "gate": 0.25,
+        "participation": 0.5,
+        "nuisance_fraction": 0.75,
+        "p_value": 0.125,
+        "strangeness": 0.5,
+        **changes,
+    }
     return Prediction(
         score=score, is_anomalous=score > threshold, threshold=threshold, unfiltered_score=unfiltered_score,
         unfiltered_threshold=unfiltered_threshold, **MAPS, **given,
@@ -38,7 +45,7 @@ def test_a_record_is_the_predictions_numbers_by_the_same_names(score, threshold,
 
 def test_a_record_has_all_that_is_neither_a_map_nor_a_place():
     names = {field.name for field in dataclasses.fields(Prediction)}
-    assert names - set(MAPS) - {"is_anomalous", "geometry", "source"} <= set(RECORD_FIELDS)
+    assert names - set(MAPS) - {"is_anomalous", "why_not_judged", "geometry", "source"} <= set(RECORD_FIELDS)
     assert list(InspectionRecord.of(prediction(), **ABOUT).as_dict()) == list(RECORD_FIELDS)
 
 
