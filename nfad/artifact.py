@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
@@ -16,16 +16,21 @@ from torch import Tensor
 
 from nfad.config import Config
 from nfad.errors import NfadError
+from nfad.reference.judgeable import Judgeable
 from nfad.reference.linear import Linear
 from nfad.reference.nearest import Nearest
+from nfad.reference.placed import Placed
+from nfad.reference.reading import Reading
 from nfad.reference.scoring import MapStatistics, Operator, Scorer, scorer_settings
 from nfad.reference.student import Student
 from nfad.system.files import replacing, sha256_of
+from nfad.verdict.choice import Choice
 from nfad.verdict.threshold import Threshold
 from nfad.vision.teacher import Teacher, load_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 4
+FORMAT = 5
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ class Fitted:
     held_out: Threshold
     fitted_on: int  # images the reference has seen
     normals: Mapping[str, tuple[float, ...]]  # of every held-out normal: its scores, participation, nuisance by family
+    judgeable: Judgeable | None = None  # None where every photo is judged (acquisitions=0)
+    choice: Choice | None = None  # of the evidence, where there was one
     sha256: str = ""  # of the file it was loaded from
 
 
 def save(detector: Fitted, path: Path) -> Path:
     """A model file is whole or absent."""
-    tensors = _tensors(detector.scorer)
+    tensors = _tensors(detector.scorer, detector.judgeable)
     header = {
         "format": FORMAT,
         "config": detector.config.as_dict(),
@@ -55,6 +62,8 @@ def save(detector: Fitted, path: Path) -> Path:
         "held_out": dataclasses.asdict(detector.held_out),
         "fitted_on": detector.fitted_on,
         "normals": detector.normals,
+        "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
+        "choice": detector.choice and detector.choice.as_dict(),
     }
     text = json.dumps(header, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,12 +118,20 @@ def load(path: Path, weights: str | None = None) -> Fitted:
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),
         fitted_on=header["fitted_on"],
         normals={name: tuple(values) for name, values in header["normals"].items()},
+        judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
+        choice=header["choice"] and Choice(**header["choice"]),
         sha256=sha256_of(path),
     )
 
 
-def _tensors(scorer: Scorer) -> dict[str, Tensor]:
+def _tensors(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
+    for index, placed in enumerate(scorer.placed or ()):
+        tensors |= _parts(f"placed.{index}", placed)
+    if scorer.reading is not None:
+        tensors["reading.weights"] = scorer.reading.weights
+    if judgeable is not None:
+        tensors |= _parts("judgeable", judgeable)
     tensors |= {f"operator.{index}.basis": basis for index, basis in enumerate(scorer.operator.bases)}
     tensors |= {f"operator.{index}.keep": keep for index, keep in enumerate(scorer.operator.keep or ())}
     references = {"raw": scorer.reference, "filtered": scorer.filtered or ()}
@@ -123,8 +140,7 @@ def _tensors(scorer: Scorer) -> dict[str, Tensor]:
         references = {}
     for view, blocks in references.items():
         for index, reference in enumerate(blocks):
-            for field in dataclasses.fields(reference):
-                tensors[f"reference.{view}.{index}.{field.name}"] = getattr(reference, field.name)
+            tensors |= _parts(f"reference.{view}.{index}", reference)
     return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
 
 
@@ -135,7 +151,11 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: T
         families=tuple(tuple(names) for names in header["families"]),
         keep=tuple(tensors[f"operator.{index}.keep"] for index in blocks) if config.gate else None,
     )
-    kept = {"tau": header["tau"], **scorer_settings(config)}
+    placed = (
+        tuple(_part(Placed, f"placed.{index}", tensors) for index in blocks) if "placed.0.white" in tensors else None
+    )
+    reading = header["reading"] and Reading(weights=tensors["reading.weights"], **header["reading"])
+    kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
         student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
@@ -143,12 +163,21 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: T
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:
-        return tuple(
-            kind(**{f.name: tensors[f"reference.{name}.{index}.{f.name}"] for f in dataclasses.fields(kind)})
-            for index in blocks
-        )
+        return tuple(_part(kind, f"reference.{name}.{index}", tensors) for index in blocks)
 
-    return Scorer(operator, view("raw"), None if config.order == "fit-then-filter" else view("filtered"), **kept)
+    filtered = view("filtered") if any(key.startswith("reference.filtered.") for key in tensors) else None
+    return Scorer(operator, view("raw"), filtered, **kept)
+
+
+def _parts(prefix: str, part: Any) -> dict[str, Tensor]:
+    """A dataclass of tensors, by name."""
+    return {f"{prefix}.{field.name}": getattr(part, field.name) for field in dataclasses.fields(part)}
+
+
+def _part(kind: type[Part], prefix: str, tensors: dict[str, Tensor]) -> Part:
+    """And back."""
+    names = [field.name for field in dataclasses.fields(kind)]  # pyright: ignore[reportArgumentType]
+    return kind(**{name: tensors[f"{prefix}.{name}"] for name in names})
 
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> str:

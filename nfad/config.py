@@ -13,6 +13,8 @@ from nfad.errors import NfadError
 REFERENCES = ("student", "nearest", "linear")
 ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
+EVIDENCE = ("auto", "filtered", "placed")
+HOLDOUT = 0.3
 GATED = {"local_share": 0.25, "incidence": "columns", "gate": "participation"}
 RENAMED = {"top": "top_fraction"}  # settings by the names they once had
 
@@ -56,9 +58,13 @@ class Config:
     common_mode: bool = True  # subtract each filtered map's own median
     foreground: bool = False  # only deviations on the part count: for parts before a background that may change
     # from tokens to a verdict
+    evidence: str = "auto"  # the "filtered" map, the "placed" one, or that which finds more of synthetic defects
     sigma: float = 4.0
     top_fraction: float = 0.01  # of the pixels, the highest: their mean is the score
-    holdout: float = 0.3  # share of the normals kept out of the fit, for the threshold
+    acquisitions: int = (
+        300  # views of normals under random ones, 1 to 8 a normal; 0: scores are not read, all is judged
+    )
+    holdout: float | None = None  # share of the normals kept out of the fit (0.3); None where all are cross-fitted
     false_alarm_rate: float = 0.01
     batch: int = 8
     seed: int = 54
@@ -72,11 +78,13 @@ class Config:
         _one_of("interventions", self.interventions, ("paper", "wide"))
         _one_of("localization", self.localization, ("detection", "global"))
         self._settle_gate()
+        self._settle_holdout()
         _within("variance", self.variance, 0, 1)
         _within("top_fraction", self.top_fraction, 0, 1)
-        _within("holdout", self.holdout, 0, 1)
         _within("false_alarm_rate", self.false_alarm_rate, 0, 1)
         _within("mask", self.mask, -1e-9, 1)
+        if self.acquisitions < 0:
+            raise NfadError(f"acquisitions must be 0 or a number of views; got {self.acquisitions}")
         for name in ("size", "bank", "epochs", "batch", "pairs", "displacements", "basis_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -114,6 +122,35 @@ class Config:
             _one_of("incidence", self.incidence, ("columns", "rotated"))
             _one_of("gate", self.gate, ("participation", "magnitude"))
 
+    def _settle_holdout(self) -> None:
+        """Closed-form references are cross-fitted: nothing is held out, and a share to hold out would do nothing."""
+        _one_of("evidence", self.evidence, EVIDENCE)
+        if not self.cross_fitted:
+            object.__setattr__(self, "holdout", HOLDOUT if self.holdout is None else self.holdout)
+            _within("holdout", self.holdout or 0.0, 0, 1)
+        elif self.holdout is not None:
+            raise NfadError(
+                "holdout has no effect on a cross-fitted reference, whose normals all set the threshold; leave it out "
+                "or set acquisitions=0"
+            )
+        if self.evidence == "placed" and "placed" not in self.candidates:
+            raise NfadError(
+                "evidence='placed' needs acquisitions, a reference other than the student, and localization='detection'"
+            )
+
+    @property
+    def cross_fitted(self) -> bool:
+        """Every normal is scored by a reference that has not seen it, and all of them set the threshold."""
+        return self.acquisitions > 0 and self.reference != "student"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The evidence a fit chooses from."""
+        both = self.cross_fitted and self.localization == "detection"
+        if not both or self.evidence == "filtered":
+            return ("filtered",)
+        return ("filtered", "placed") if self.evidence == "auto" else ("placed",)
+
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
         """`paper`, `embedded` or `embedded-fast`, with any field changed."""
@@ -127,6 +164,9 @@ class Config:
             values["order"] = "fit-then-filter"
         if changes.get("localization", self.localization) != self.localization:
             values |= dict.fromkeys(GATED)
+        acquisitions, reference = (changes.get(name, values[name]) for name in ("acquisitions", "reference"))
+        if (bool(acquisitions) and reference != "student") != self.cross_fitted:
+            values["holdout"] = None
         return self.from_dict(values | {RENAMED.get(name, name): value for name, value in changes.items()})
 
     @classmethod
@@ -198,6 +238,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "pairs": None,
         "displacements": 4000,
         "basis_size": 224,
+        "acquisitions": 0,  # the paper's score is read in no light
         "holdout": 0.02,  # the paper has no threshold and fits on all; raise it to state a low false-alarm rate
         "batch": 16,
     },

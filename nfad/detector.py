@@ -6,6 +6,7 @@ photo → view → teacher tokens → (reference, nuisance operator) → token m
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -21,17 +22,20 @@ from nfad import artifact
 from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
-from nfad.fitting.calibration import Inputs, map_statistics, split
+from nfad.fitting.calibration import as_taken, split
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
+from nfad.fitting.verdicts import in_all_lights
 from nfad.fitting.views import ViewCache
 from nfad.records import Geometry, Prediction
-from nfad.reference.scoring import Scores, calibrate, z_scored
+from nfad.reference.judgeable import mean_tokens
+from nfad.reference.scoring import Scores, z_scored
 from nfad.system.progress import Progress, Skip
 from nfad.verdict.prediction import Outputs, Rule
-from nfad.verdict.threshold import Threshold
+from nfad.verdict.strange import why_strange
 from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.photo import photo_numbers
 from nfad.vision.teacher import Teacher, load_teacher
 
 
@@ -59,31 +63,17 @@ class Detector(Fitted):
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
-            held, fit = split(len(views), config)
+            every = torch.arange(len(views))
+            held, fit = (every, every) if config.cross_fitted else split(len(views), config)
             teacher = teacher or _teacher(config)
             cache = TokenCache(teacher, views, config.batch, directory)
             normal = normal_moments(cache, teacher, fit, progress)
             moved = intervention_moments(cache, teacher, config, fit, progress)
             operator = estimate_operator(config, normal, moved)
             scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
-
-            def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
-                for chosen in indices.split(config.batch):
-                    tokens, prior = cache.read(chosen)
-                    predicted = scorer.predicted(views(chosen)) if config.reference == "student" else None
-                    yield tokens, predicted, chosen if in_fit else None, prior if config.foreground else None
-
-            if progress:
-                progress("calibrating", 0, len(views))
-            scorer = calibrate(scorer, lambda: batches(fit, True))
-            normal_maps = map_statistics(config, scorer, batches(fit, True))
-            detector = cls(config, teacher, scorer, normal_maps, Threshold((), ()), len(fit), {})
-            scores = [detector._from_tokens(*inputs).numbers() for inputs in batches(held, False)]
-            if progress:
-                progress("calibrating", len(views), len(views))
-        normals = {name: tuple(torch.cat([batch[name] for batch in scores]).tolist()) for name in scores[0]}
-        held_out = Threshold(tuple(sorted(normals["score"])), tuple(sorted(normals["unfiltered_score"])))
-        return dataclasses.replace(detector, held_out=held_out, normals=normals)
+            calibrate = in_all_lights if config.acquisitions else as_taken
+            calibrated = calibrate(config, scorer, cache, teacher, held, fit, directory, progress)
+        return cls(config, teacher, fitted_on=len(fit), **vars(calibrated))
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -169,6 +159,8 @@ class Detector(Fitted):
                     nuisance_by_family={name: float(share[index]) for name, share in out.nuisance_by_family.items()},
                     detection_map=None if out.gate is None else maps["detection"][index],
                     gate=None if out.gate is None else float(out.gate[index]),
+                    strangeness=math.nan if out.strangeness is None else float(out.strangeness[index]),
+                    strange="" if out.outside is None else why_strange(out.outside[index].tolist()),
                 )
             )
             for index in range(len(views))
@@ -179,11 +171,12 @@ class Detector(Fitted):
 
     def predict_tensor(self, views: Float[Tensor, "image 3 size size"]) -> Scores:
         """The tensor door: views in [0, 1] at the model's size, numbers and maps of the whole batch."""
-        predicted = self.scorer.predicted(views)
+        predicted, prior = self.scorer.predicted(views), None
         if self.config.foreground:
             tokens, prior = self.teacher.tokens_and_prior(views)
-            return self._from_tokens(tokens, predicted, None, prior)
-        return self._from_tokens(self.teacher.tokens(views), predicted)
+        else:
+            tokens = self.teacher.tokens(views)
+        return self._from_tokens(tokens, predicted, prior, photo_numbers(views))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""
@@ -196,15 +189,15 @@ class Detector(Fitted):
 
     @torch.inference_mode()
     def _from_tokens(
-        self,
-        tokens: list[Tensor],
-        predicted: list[Tensor] | None,
-        exclude: Tensor | None = None,
-        prior: Tensor | None = None,
+        self, tokens: list[Tensor], predicted: list[Tensor] | None, prior: Tensor | None, numbers: Tensor
     ) -> Scores:
         config = self.config
-        out = self.scorer(tokens, predicted, exclude, prior)
-        return z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
+        out = self.scorer(tokens, predicted, None, prior)
+        scores = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
+        if self.judgeable is None:
+            return scores
+        strangeness, outside = self.judgeable(mean_tokens(tokens), numbers)
+        return dataclasses.replace(scores, strangeness=strangeness, outside=outside)
 
 
 def _teacher(config: Config) -> Teacher:

@@ -14,6 +14,7 @@ from nfad.cli.main import main
 TINY = [
     "--teacher", "vit_tiny_patch16_224", "--weights", "untrained", "--size", "64", "--set", "blocks=[1,3]",
     "--set", "prior_blocks=[4,5]", "--set", "pairs=2",
+    "--set", "acquisitions=14",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ TINY = {
     "bank": 100,
     "student": "untrained-test_vit",
     "epochs": 2,
+    "acquisitions": 14,
 }
 
 

@@ -19,7 +19,7 @@ from nfad.deploy.parity import LIMITS, Parity, compare, images_for
 from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL
+from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL, NOT_JUDGED
 from nfad.system.files import new_folder, sha256_of
 from nfad.system.progress import Progress
 from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
@@ -119,7 +119,7 @@ def metadata_of(detector: Detector, model: Path, options: Options) -> dict[str, 
         "outputs": list(outputs_of(detector)),
         "families": list(families),
         "words": {
-            "verdicts": {"false": NORMAL, "true": ANOMALOUS},
+            "verdicts": [NORMAL, ANOMALOUS, NOT_JUDGED],
             "families": {family: FAMILY_WORDS.get(family, family) for family in families},
         },
         "threshold": threshold,

@@ -9,7 +9,7 @@ from typing import Any
 from nfad.errors import NfadError
 from nfad.system.files import replacing, sha256_of
 
-FORMAT = 2
+FORMAT = 3
 METADATA = "model.json"
 NEEDED = ("backend", "input", "families", "threshold", "held_out", "normals", "fitted_on", "config", "teacher", "files")
 GRAPHS = {"onnx": ("model.onnx",), "openvino": ("model.xml", "model.bin")}

@@ -9,20 +9,24 @@ from torch import Tensor, nn
 from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.reference.judgeable import mean_tokens
 from nfad.reference.scoring import z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
+from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 
 
 def outputs_of(detector: Detector) -> tuple[str, ...]:
     """What the graph gives, in this order. Maps are (n, size, size), families (n, family), the rest (n,).
 
-    A gated localization has a map of its own beside the one the score is taken of, and its gate.
+    A gated localization has a map of its own beside the one the score is taken of, and its gate. Where a model can
+    tell, there is the strangeness, above 1 for a photo not to be judged, and why, in nine numbers.
     """
     own = () if detector.scorer.operator.keep is None else ("detection_map", "gate")
     numbers = ("participation", "nuisance_fraction", "nuisance_by_family")
-    return ("score", "unfiltered_score", "map", "unfiltered_map", *numbers, *own)
+    strange = () if detector.judgeable is None else ("strangeness", "outside")
+    return ("score", "unfiltered_score", "map", "unfiltered_map", *numbers, *own, *strange)
 
 
 def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
@@ -35,6 +39,19 @@ def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
     if isinstance(detector.scorer.reference, Student):
         shapes |= {f"predicted_{block}": shape for block, shape in blocks.items()}
     return shapes
+
+
+def read_out_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
+    """What the read-outs take, by name, of one image."""
+    photo: dict[str, tuple[int, ...]] = {} if detector.judgeable is None else {"photo": (len(NUMBERS),)}
+    return token_shapes(detector) | photo
+
+
+class Photo(nn.Module):
+    """Views → the numbers of the photo; apart from the networks, for 8 bits would blur them."""
+
+    def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
+        return photo_numbers(views)
 
 
 class Networks(nn.Module):
@@ -64,11 +81,12 @@ class Networks(nn.Module):
 
 
 class ReadOuts(nn.Module):
-    """What `Networks` gives → `outputs_of`."""
+    """What `Networks` gives, and `Photo` where a model can tell a strange one → `outputs_of`."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.scorer, self.config, self.normal_maps = detector.scorer, detector.config, detector.normal_maps
+        self.judgeable = detector.judgeable
         self.families = detector.scorer.operator.family_names
         self.outputs = outputs_of(detector)
         pixel_maps(torch.zeros(1, detector.teacher.grid**2), self.config.size, self.config.sigma)  # once for real, too
@@ -76,6 +94,7 @@ class ReadOuts(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         config, blocks = self.config, len(self.config.blocks)
         tokens, rest = inputs[:blocks], list(inputs[blocks:])
+        photo = None if self.judgeable is None else rest.pop()
         prior = rest.pop(0) if config.foreground else None
         out = self.scorer(tokens, rest or None, None, prior)
         found = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
@@ -91,6 +110,8 @@ class ReadOuts(nn.Module):
             "detection_map": found.maps["detection"],
             "gate": found.gate,
         }
+        if self.judgeable is not None and photo is not None:
+            by_name["strangeness"], by_name["outside"] = self.judgeable(mean_tokens(tokens), photo)
         return tuple(by_name[name] for name in self.outputs)
 
 
@@ -103,4 +124,5 @@ class ViewGraph(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
-        return self.read_outs(*self.networks(views))
+        photo = () if self.read_outs.judgeable is None else (photo_numbers(views),)
+        return self.read_outs(*self.networks(views), *photo)

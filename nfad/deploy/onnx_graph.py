@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, compose, helper, numpy_helper
 from torch import Tensor, nn
 
-from nfad.deploy.graph import Networks, ReadOuts, outputs_of, token_shapes
+from nfad.deploy.graph import Networks, Photo, ReadOuts, outputs_of, read_out_shapes, token_shapes
 from nfad.deploy.views import OPSET, Frame, pixels_to_views
 from nfad.detector import Detector
 from nfad.errors import NfadError
@@ -35,9 +35,12 @@ def joined(
     networks: onnx.ModelProto, detector: Detector, dynamic_batch: bool, frame: Frame | None, bits: int
 ) -> onnx.ModelProto:
     """Pixels before the networks, read-outs after; a node's name begins with its part: networks/, read_outs/."""
-    shapes, size, outputs = token_shapes(detector), detector.config.size, outputs_of(detector)
+    shapes, size, outputs = read_out_shapes(detector), detector.config.size, outputs_of(detector)
     tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())
     after = exported(ReadOuts(detector).eval(), tokens, shapes, outputs, dynamic_batch)
+    if detector.judgeable is not None:
+        views = _example((3, size, size), dynamic_batch)
+        networks = _beside(networks, exported(Photo().eval(), (views,), ["views"], ["photo"], dynamic_batch))
     head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
     parts = [
         compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)
@@ -51,6 +54,17 @@ def joined(
     whole.graph.name, whole.producer_name = "nfad", "nfad"
     onnx.checker.check_model(whole)
     return whole
+
+
+def _beside(model: onnx.ModelProto, other: onnx.ModelProto) -> onnx.ModelProto:
+    """Two models of the same input as one."""
+    both = onnx.ModelProto()
+    both.CopyFrom(model)
+    other = compose.add_prefix(other, "photo/", rename_inputs=False, rename_outputs=False)
+    for name in ("node", "initializer", "value_info", "output"):
+        getattr(both.graph, name).extend(getattr(other.graph, name))
+    both.functions.extend(other.functions)
+    return both
 
 
 def _example(shape: tuple[int, ...], dynamic_batch: bool) -> Tensor:

@@ -85,4 +85,6 @@ def fitted_anew(
     """The detector over 8-bit tokens; a student, which would have to be trained again, is taken as it is."""
     if isinstance(detector.scorer.reference, Student):
         return detector
-    return Detector.fit(normals, detector.config, teacher=EightBitTeacher(networks, detector), progress=progress)
+    evidence = "placed" if detector.scorer.placed is not None else "filtered"
+    config = detector.config.changed(evidence=evidence)  # the part's is chosen already
+    return Detector.fit(normals, config, teacher=EightBitTeacher(networks, detector), progress=progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from nfad.records import Prediction
 from nfad.system.files import sha256_of
 from nfad.system.progress import Skip
 from nfad.verdict.prediction import Outputs, Rule
+from nfad.verdict.strange import why_strange
 from nfad.verdict.threshold import Threshold
 from nfad.vision.pixels import ImageLike, framing, load_part
 
@@ -159,6 +161,8 @@ class Runtime:
             nuisance_by_family=dict(zip(self.metadata["families"], map(float, out["nuisance_by_family"]), strict=True)),
             detection_map=out.get("detection_map"),
             gate=float(out["gate"]) if "gate" in out else None,
+            strangeness=float(out["strangeness"]) if "strangeness" in out else math.nan,
+            strange=why_strange(out["outside"].tolist()) if "outside" in out else "",
         )
         geometry = framing(height, width, self.config.size, self.config.resize).geometry
         return self.rule(numbers, geometry, source)

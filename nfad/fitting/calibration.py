@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from nfad.config import Config
-from nfad.reference.scoring import Scorer
+from nfad.config import HOLDOUT, Config
+from nfad.fitting.tokens import TokenCache
+from nfad.reference.judgeable import Judgeable
+from nfad.reference.scoring import MapStatistics, Scorer, calibrate, z_scored
+from nfad.system.progress import Progress
+from nfad.verdict.choice import Choice
+from nfad.verdict.threshold import Threshold
 from nfad.vision.maps import pixel_maps
+from nfad.vision.teacher import Teacher
 
 # What a scorer takes: tokens, a student's tokens, the places of the images to exclude from a bank, the prior
 Inputs = tuple[list[Tensor], list[Tensor] | None, Tensor | None, Tensor | None]
@@ -19,8 +28,54 @@ Inputs = tuple[list[Tensor], list[Tensor] | None, Tensor | None, Tensor | None]
 def split(count: int, config: Config) -> tuple[Tensor, Tensor]:
     """Held-out and fitted images, at random by the seed."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(config.seed))
-    held = min(max(1, round(config.holdout * count)), count - 4)
+    share = HOLDOUT if config.holdout is None else config.holdout
+    held = min(max(1, round(share * count)), count - 4)
     return order[:held].sort().values, order[held:].sort().values
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What a fit leaves behind beside its teacher and settings."""
+
+    scorer: Scorer
+    normal_maps: MapStatistics
+    held_out: Threshold
+    normals: Mapping[str, tuple[float, ...]]
+    judgeable: Judgeable | None = None
+    choice: Choice | None = None
+
+
+def as_taken(
+    config: Config,
+    scorer: Scorer,
+    cache: TokenCache,
+    _: Teacher,
+    held: Tensor,
+    fit: Tensor,
+    __: Path,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """Maps in units of the fitted normals, the threshold from those held out, all in the light they were taken in."""
+    count = len(held) + len(fit)
+
+    def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
+        for chosen in indices.split(config.batch):
+            tokens, prior = cache.read(chosen)
+            predicted = scorer.predicted(cache.views(chosen)) if config.reference == "student" else None
+            yield tokens, predicted, chosen if in_fit else None, prior if config.foreground else None
+
+    if progress:
+        progress("calibrating", 0, count)
+    scorer = calibrate(scorer, lambda: batches(fit, True))
+    normal_maps = map_statistics(config, scorer, batches(fit, True))
+    with torch.inference_mode():
+        settings = (normal_maps, config.size, config.sigma, config.top_fraction)
+        scores = [z_scored(scorer(*inputs), *settings).numbers() for inputs in batches(held, False)]
+    if progress:
+        progress("calibrating", count, count)
+    normals = {name: tuple(torch.cat([batch[name] for batch in scores]).tolist()) for name in scores[0]}
+    held_out = Threshold(tuple(sorted(normals["score"])), tuple(sorted(normals["unfiltered_score"])))
+    return Calibrated(scorer, normal_maps, held_out, normals)
 
 
 def map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) -> dict[str, tuple[float, float]]:
@@ -32,8 +87,20 @@ def map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) ->
             for name, sum_ in sums.items():
                 maps = pixel_maps(getattr(out, name), config.size, config.sigma).double()
                 sum_ += np.array([maps.numel(), float(maps.sum()), float(maps.square().sum())])
-    statistics = {}
-    for name, (count, total, squares) in sums.items():
-        mean = total / count
-        statistics[name] = (float(mean), float(max(np.sqrt(max(squares / count - mean**2, 0)), 1e-12)))
-    return statistics
+    return {name: _mean_and_spread(sum_) for name, sum_ in sums.items()}
+
+
+@torch.inference_mode()
+def statistics_of(config: Config, token_maps: Float[Tensor, "image token"]) -> tuple[float, float]:
+    """The same of token maps that are there already."""
+    sums = np.zeros(3)
+    for some in token_maps.split(64):
+        maps = pixel_maps(some, config.size, config.sigma).double()
+        sums += np.array([maps.numel(), float(maps.sum()), float(maps.square().sum())])
+    return _mean_and_spread(sums)
+
+
+def _mean_and_spread(sums: np.ndarray) -> tuple[float, float]:
+    count, total, squares = sums
+    mean = total / count
+    return float(mean), float(max(np.sqrt(max(squares / count - mean**2, 0)), 1e-12))

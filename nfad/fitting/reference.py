@@ -62,8 +62,8 @@ def build_scorer(
         reference = _banks(config, store, teacher, fit, progress)
         filtered = tuple(Nearest.filtered(bank, basis) for bank, basis in zip(reference, operator.bases, strict=True))
     else:
-        if config.nudges:
-            normal = _with_nudged(normal, _nudged(config, store, teacher, fit, progress))
+        if config.nudges and not config.cross_fitted:  # which adds them fold by fold
+            normal = _with_nudged(normal, nudged_copies(config, store, teacher, fit, progress))
         reference = tuple(Linear.fit(moments, config.variance) for moments in normal)
         filtered = tuple(
             Linear.fit(moments, config.variance, basis) for moments, basis in zip(normal, operator.bases, strict=True)
@@ -74,7 +74,9 @@ def build_scorer(
 Copies = Iterator[tuple[Tensor, list[Tensor]]]  # images and their tokens, batch by batch
 
 
-def _nudged(config: Config, store: TokenCache, teacher: Teacher, fit: Tensor, progress: Progress | None) -> Copies:
+def nudged_copies(
+    config: Config, store: TokenCache, teacher: Teacher, fit: Tensor, progress: Progress | None
+) -> Copies:
     """Every fitted image as a nudged camera would see it, all of them once, then again."""
     generator = torch.Generator().manual_seed(config.seed)
     done = 0
@@ -101,7 +103,7 @@ def _banks(
     rows: list[list[Tensor]] = [[] for _ in teacher.channels]
     seen = ((chosen, store.read(chosen)[0]) for chosen in fit.split(config.batch))
     place = 0
-    for chosen, tokens in chain(seen, _nudged(config, store, teacher, fit, progress)):
+    for chosen, tokens in chain(seen, nudged_copies(config, store, teacher, fit, progress)):
         for position in range(len(chosen)):
             picked = entries[entries[:, 0] == place, 1]
             for block, t in enumerate(tokens):

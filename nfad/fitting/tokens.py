@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nfad.fitting.views import ViewCache
+from nfad.fitting.views import AcquiredViews, ViewCache
 from nfad.system.progress import Progress
 from nfad.vision.teacher import Teacher
 
@@ -22,7 +22,7 @@ class TokenCache:
     fp16 costs a cosine about 1e-7: a token's rounding errors are relative and independent.
     """
 
-    def __init__(self, teacher: Teacher, views: ViewCache, batch: int, directory: Path) -> None:
+    def __init__(self, teacher: Teacher, views: ViewCache | AcquiredViews, batch: int, directory: Path) -> None:
         self.views = views
         self._teacher, self._batch = teacher, batch
         tokens = teacher.grid**2
@@ -40,7 +40,9 @@ class TokenCache:
             directory / "prior.npy", mode="w+", dtype=np.float32, shape=(self._cached, tokens)
         )
 
-    def fill(self, progress: Progress | None = None) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
+    def fill(
+        self, progress: Progress | None = None, task: str = "looking at images"
+    ) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
         """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
         for indices in torch.arange(len(self.views)).split(self._batch):
             tokens, prior = self._teacher.tokens_and_prior(self.views(indices))
@@ -49,7 +51,7 @@ class TokenCache:
                 store[kept.numpy()] = block[: len(kept)].half().numpy()
             self._priors[kept.numpy()] = prior[: len(kept)].numpy()
             if progress:
-                progress("looking at images", int(indices[-1]) + 1, len(self.views))
+                progress(task, int(indices[-1]) + 1, len(self.views))
             yield indices, tokens, prior
 
     def read(self, indices: Int[Tensor, " image"]) -> tuple[list[Tensor], Tensor]:

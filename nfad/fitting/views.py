@@ -13,6 +13,8 @@ from torch import Tensor
 
 from nfad.errors import NfadError
 from nfad.system.progress import Progress, Skip
+from nfad.vision.acquisitions import acquired
+from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.images import ImageLike, load_part, to_view
 
 FEWEST = 8  # normal images a fit can be made of
@@ -75,3 +77,39 @@ class ViewCache:
 
     def _decode(self, image: ImageLike) -> Float[Tensor, "3 size size"]:
         return to_view(load_part(image), self._size, self._resize)[0]
+
+
+class AcquiredViews:
+    """Views of normals under random acquisitions; each follows from the seed and its number alone, and is made anew
+    whenever it is asked for."""
+
+    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int) -> None:
+        self._views, self.images, self._seed = views, images, seed
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __call__(self, indices: Int[Tensor, " view"]) -> Float[Tensor, "view 3 size size"]:
+        taken = self._views(self.images[indices])
+        return torch.stack([self._acquired(view, int(index)) for view, index in zip(taken, indices, strict=True)])
+
+    def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
+        return acquired(view, seeded(self._seed, index))[0]
+
+
+class DamagedViews(AcquiredViews):
+    """The same with a synthetic defect drawn on the part first; every other one in the light it was taken in."""
+
+    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int) -> None:
+        super().__init__(views, images, seed)
+        self.kinds = tuple(ALL_KINDS[(index // 2) % len(ALL_KINDS)] for index in range(len(images)))
+        self.as_taken = torch.arange(len(images)) % 2 == 0
+
+    def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
+        damaged, _ = with_defect(view, self.kinds[index], np.random.default_rng([self._seed, index]))
+        return damaged if self.as_taken[index] else super()._acquired(damaged, index)
+
+
+def seeded(seed: int, index: int) -> torch.Generator:
+    """A generator of its own for each number."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, index]).generate_state(1)[0]))

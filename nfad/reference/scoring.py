@@ -23,6 +23,8 @@ from nfad.operator.gate import magnitude
 from nfad.operator.readout import Coefficients, coefficients, read_coefficients
 from nfad.reference.linear import Linear, compare_both
 from nfad.reference.nearest import Nearest
+from nfad.reference.placed import Placed
+from nfad.reference.reading import Reading, coordinates
 from nfad.reference.student import Student
 from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.prior import foreground_tokens
@@ -75,6 +77,8 @@ class Scorer:
     tau: float = 1.0  # the gate's: what φ is for the median normal
     gate_by: str = "participation"
     common_mode: bool = False  # subtract each filtered map's own median
+    placed: tuple[Placed, ...] | None = None  # whose map is then the detection's, in place of the filtered one
+    reading: Reading | None = None  # reads the filtered maps in their own light
 
     @property
     def maps(self) -> tuple[str, ...]:
@@ -95,12 +99,18 @@ class Scorer:
         operator = self.operator
         blocks, filtered = self._compare(tokens, predicted, exclude)
         out = read_coefficients(blocks, operator.keep, self.tau, operator.families, self.gate_by)
+        if self.placed is not None:
+            filtered = [placed(block) for placed, block in zip(self.placed, tokens, strict=True)]
         if filtered is not None:
             out = dataclasses.replace(out, detection=torch.stack(filtered).mean(dim=0))
         if prior is not None:
             out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in self.maps})
         if self.common_mode:
             out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
+        if self.reading is not None:
+            found = coordinates(tokens, operator.bases)
+            read = {name: self.reading(getattr(out, name), found) for name in self.maps[1:]}
+            out = dataclasses.replace(out, **read)
         return out
 
     def predicted(self, views: Float[Tensor, "image 3 size size"]) -> list[Tensor] | None:
@@ -111,7 +121,7 @@ class Scorer:
         self, tokens: Tokens, predicted: Tokens | None, exclude: Tensor | None
     ) -> tuple[list[Coefficients], list[Tensor] | None]:
         """Every block's coefficients over the raw reference; with a filtered one also its map."""
-        bases, off = self.operator.bases, self.filtered
+        bases, off = self.operator.bases, self.filtered if self.placed is None else None
         blocks = () if isinstance(self.reference, Student) else self.reference
         linear = [each for each in blocks if isinstance(each, Linear)]
         if linear:
@@ -145,6 +155,8 @@ class Scores:
     nuisance_fraction: Float[Tensor, " image"]
     nuisance_by_family: dict[str, Float[Tensor, " image"]]
     gate: Float[Tensor, " image"] | None = None
+    strangeness: Float[Tensor, " image"] | None = None  # None where the model cannot tell
+    outside: Float[Tensor, "image 9"] | None = None  # why, in numbers: see `Judgeable`
 
     def numbers(self) -> dict[str, Float[Tensor, " image"]]:
         """The numbers an image that drift is told by, by name."""

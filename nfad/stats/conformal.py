@@ -6,7 +6,6 @@ exchangeability, and with it the promise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,16 +13,25 @@ import numpy as np
 from nfad.errors import NfadError
 
 
-def conformal_threshold(normal_scores: Sequence[float] | np.ndarray, rate: float) -> float:
-    """The ⌈(n+1)(1−rate)⌉-th smallest of n held-out scores: P(next score > threshold) ≤ rate."""
-    n = len(normal_scores)
-    position = math.ceil((n + 1) * (1 - rate) - 1e-9)
-    if position > n:
+def conformal_threshold(
+    normal_scores: Sequence[float] | np.ndarray, rate: float, groups: Sequence[int] | np.ndarray | None = None
+) -> float:
+    """The smallest held-out score q with P(next score > q) ≤ rate.
+
+    Alone, n scores weigh 1/(n+1) each: q is the ⌈(n+1)(1−rate)⌉-th smallest. In `groups` (views of one part) each of n
+    groups weighs as much, shared by its own, and the next score is that of any view of the next part (Lee, Barber &
+    Willett, "Distribution-free inference with hierarchical data", 2023). n groups support no rate below 1/(n+1).
+    """
+    scores, shares, n = _weighed(normal_scores, groups)
+    if rate < smallest_rate(n) - 1e-9:
         raise NfadError(
             f"{n} held-out normals support a false-alarm rate of {smallest_rate(n):.3g} at the least; got {rate:g}; "
             "fit on more images or accept a higher rate"
         )
-    return float(np.sort(np.asarray(normal_scores, dtype=np.float64))[max(position, 1) - 1])
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(shares[order]) / (n + 1)
+    at = int(np.searchsorted(reached, 1 - rate - 1e-9))
+    return float(scores[order[min(at, len(order) - 1)]])
 
 
 def smallest_rate(count: int) -> float:
@@ -31,7 +39,20 @@ def smallest_rate(count: int) -> float:
     return 1 / (count + 1)
 
 
-def p_value(normal_scores: Sequence[float] | np.ndarray, score: float) -> float:
+def p_value(
+    normal_scores: Sequence[float] | np.ndarray, score: float, groups: Sequence[int] | np.ndarray | None = None
+) -> float:
     """The conformal p-value: how often a normal image would score at least this high."""
-    held = np.asarray(normal_scores, dtype=np.float64)
-    return float((1 + (held >= score).sum()) / (len(held) + 1))
+    scores, shares, n = _weighed(normal_scores, groups)
+    return float((1 + shares[scores >= score].sum()) / (n + 1))
+
+
+def _weighed(
+    scores: Sequence[float] | np.ndarray, groups: Sequence[int] | np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Scores, the share of its group that each has, and how many groups there are."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if groups is None:
+        return scores, np.ones(len(scores)), len(scores)
+    _, index, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    return scores, 1 / counts[index], len(counts)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nfad.records import Geometry, Prediction
-from nfad.stats.conformal import p_value
 from nfad.verdict.threshold import Threshold
 
 
@@ -57,7 +56,7 @@ class Rule:
             unfiltered_score=out.unfiltered_score,
             unfiltered_threshold=self.unfiltered_threshold,
             excess_filtered=self.held_out.excess_filtered(out.score, out.unfiltered_score),
-            p_value=p_value(self.held_out.filtered, out.score),
+            p_value=self.held_out.p_value(out.score),
             gate=out.gate,
             detection_map=out.detection_map,
             geometry=geometry,

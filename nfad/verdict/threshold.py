@@ -8,19 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.stats.conformal import conformal_threshold, smallest_rate
+from nfad.stats.conformal import conformal_threshold, p_value, smallest_rate
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The held-out normals' scores: any supported rate can be had without refitting."""
+    """The held-out normals' scores: any supported rate can be had without refitting.
+
+    Filtered scores may be of several views of a part, as taken and under random acquisitions: `images` then says which
+    view is of which, and the rate holds under those acquisitions. Unfiltered ones are of the parts as taken, which is
+    all that a detector knows that was told of no acquisition.
+    """
 
     filtered: tuple[float, ...]
     unfiltered: tuple[float, ...]
+    images: tuple[int, ...] = ()  # of each filtered score; () where every score is an image's own
+
+    @property
+    def count(self) -> int:
+        """Held-out normals, each once."""
+        return len(set(self.images)) if self.images else len(self.filtered)
 
     @property
     def smallest_rate(self) -> float:
-        return smallest_rate(len(self.filtered))
+        return smallest_rate(self.count)
 
     def excess_filtered(self, score: float, unfiltered_score: float) -> float:
         """How much of an unfiltered score's excess over the normals' median the filter took away; NaN without any."""
@@ -39,4 +50,8 @@ class Threshold:
     def at(self, rate: float) -> tuple[float, float]:
         """Thresholds of the filtered and the unfiltered score at a supported rate."""
         rate = self.supported(rate)
-        return conformal_threshold(self.filtered, rate), conformal_threshold(self.unfiltered, rate)
+        return conformal_threshold(self.filtered, rate, self.images or None), conformal_threshold(self.unfiltered, rate)
+
+    def p_value(self, score: float) -> float:
+        """Share of normal images expected to score at least this high."""
+        return p_value(self.filtered, score, self.images or None)

@@ -1,0 +1,205 @@
+"""Normals × acquisitions: every view of a normal is scored by a reference that has not seen the part.
+
+Moments are additive, so that leaving a fifth of the normals out costs an eigendecomposition and no pass. The scores so
+found set the threshold, the reading and the limit of what is judged; the final reference is fitted to all normals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from nfad.config import Config
+from nfad.fitting.tokens import TokenCache
+from nfad.fitting.views import AcquiredViews, DamagedViews
+from nfad.operator import MomentFitter, Moments
+from nfad.reference.judgeable import mean_tokens
+from nfad.reference.linear import Linear
+from nfad.reference.placed import Placed
+from nfad.reference.reading import coordinates
+from nfad.reference.scoring import Operator, Scorer, scorer_settings
+from nfad.system.progress import Progress
+from nfad.vision.photo import photo_numbers
+from nfad.vision.teacher import Teacher
+
+FOLDS = 5
+MOST = 8  # acquisitions of one normal
+DAMAGED = 84  # synthetic defects at most, half of them as taken: six of each of the seven kinds in either light
+
+
+def folds_of(count: int, seed: int) -> Tensor:
+    """Each image's fold, at random by the seed, as even as can be."""
+    folds = torch.empty(count, dtype=torch.long)
+    folds[torch.randperm(count, generator=torch.Generator().manual_seed(seed))] = torch.arange(count) % FOLDS
+    return folds
+
+
+def shared_out(views: int, images: Tensor, most: int | None = MOST) -> Tensor:
+    """Which image each of this many views is of: all alike, each at least once and at most so often."""
+    count = max(views, len(images))
+    return images.repeat(-(-count // len(images)))[: count if most is None else min(count, most * len(images))]
+
+
+class FoldMoments:
+    """Per fold and block: moments of tokens as taken and of all views, and the sums over each place."""
+
+    def __init__(self, folds: Tensor, teacher: Teacher) -> None:
+        self._folds, self._blocks = folds, range(len(teacher.channels))
+        self._taken = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
+        self._acquired = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
+        self._places = [
+            [torch.zeros(teacher.grid**2, c, dtype=torch.float64) for c in teacher.channels] for _ in range(FOLDS)
+        ]
+        self._views = [0] * FOLDS
+
+    def add(self, images: Tensor, tokens: list[Tensor], taken: bool) -> None:
+        """Views of these images, as taken or under an acquisition."""
+        folds = self._folds[images]
+        for fold in folds.unique().tolist():
+            chosen = folds == fold
+            self._views[fold] += int(chosen.sum())
+            fitters = (self._taken if taken else self._acquired)[fold]
+            for block, places, t in zip(fitters, self._places[fold], tokens, strict=True):
+                block.update(t[chosen])
+                places += t[chosen].double().sum(dim=0)
+
+    def taken(self, without: int | None = None) -> list[Moments]:
+        """Of the normals as taken, of all folds but one."""
+        return [self._pooled([self._taken[fold][block] for fold in self._all_but(without)]) for block in self._blocks]
+
+    def seen(self, without: int | None = None) -> list[Moments]:
+        """Of all their views."""
+        folds = self._all_but(without)
+        return [
+            self._pooled([each[fold][block] for each in (self._taken, self._acquired) for fold in folds])
+            for block in self._blocks
+        ]
+
+    def places(self, without: int | None = None) -> list[Tensor]:
+        """Every place's mean token, of all views."""
+        folds = self._all_but(without)
+        views = sum(self._views[fold] for fold in folds)
+        return [torch.stack([self._places[fold][block] for fold in folds]).sum(dim=0) / views for block in self._blocks]
+
+    def _all_but(self, without: int | None) -> list[int]:
+        return [fold for fold in range(FOLDS) if fold != without and self._views[fold]]
+
+    @staticmethod
+    def _pooled(fitters: list[MomentFitter]) -> Moments:
+        return reduce(Moments.pooled, (fitter.freeze() for fitter in fitters))
+
+
+def scorer_from(
+    config: Config, operator: Operator, moments: FoldMoments, without: int | None = None, banks: Scorer | None = None
+) -> Scorer:
+    """The closed-form scorer of all folds, or of all but one; `banks` is a scorer over banks, which know their images.
+
+    The raw reference is of normals as taken: what a detector without any of this would be. The filtered one sees
+    their acquisitions, too, and so does the placed one.
+    """
+    seen = moments.seen(without)
+    placed = None
+    if "placed" in config.candidates:
+        each = zip(seen, moments.places(without), strict=True)
+        placed = tuple(Placed.fit(block.second, places) for block, places in each)
+    if banks is not None:
+        return dataclasses.replace(banks, placed=placed)
+    filtered = None
+    if config.order == "filter-then-fit":
+        each = zip(seen, operator.bases, strict=True)
+        filtered = tuple(Linear.fit(block, config.variance, basis) for block, basis in each)
+    raw = tuple(Linear.fit(block, config.variance) for block in moments.taken(without))
+    return Scorer(operator, raw, filtered, placed=placed, **scorer_settings(config))
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was found of some views, one row a view: token maps by their name, unread, and numbers."""
+
+    images: Tensor
+    taken: Tensor  # bool: not under an acquisition
+    maps: dict[str, Tensor]  # unfiltered, filtered, placed; and localization, where it is a map of its own
+    coordinates: Tensor
+    content: Tensor  # mean tokens
+    numbers: Tensor  # of the photo
+    spread: dict[str, Tensor]  # participation, nuisance_fraction, nuisance:FAMILY
+
+    @staticmethod
+    def joined(parts: list[Looked]) -> Looked:
+        def cat(name: str) -> Tensor:
+            return torch.cat([getattr(part, name) for part in parts])
+
+        def by_name(name: str) -> dict[str, Tensor]:
+            return {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
+
+        return Looked(
+            cat("images"), cat("taken"), by_name("maps"), cat("coordinates"), cat("content"), cat("numbers"),
+            by_name("spread"),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Look:
+    """Views → what each evidence says of them, by the scorer of their fold."""
+
+    config: Config
+    folds: Tensor
+    scorers: dict[int, Scorer]
+
+    @torch.inference_mode()
+    def __call__(
+        self, images: Tensor, taken: Tensor, views: Tensor, tokens: list[Tensor], prior: Tensor
+    ) -> Iterator[Looked]:
+        for fold in self.folds[images].unique().tolist():
+            rows = self.folds[images] == fold
+            scorer = self.scorers[fold]
+            some = [block[rows] for block in tokens]
+            inputs = (
+                some,
+                scorer.predicted(views[rows]),
+                images[rows] if self.config.reference == "nearest" else None,
+                prior[rows] if self.config.foreground else None,
+            )
+            out = dataclasses.replace(scorer, placed=None)(*inputs)
+            maps = {"unfiltered": out.control, "filtered": out.detection}
+            if out.localization is not None:
+                maps["localization"] = out.localization
+            if scorer.placed is not None:
+                maps["placed"] = scorer(*inputs).detection
+            spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
+            spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
+            yield Looked(
+                images[rows], taken[rows], maps, coordinates(some, scorer.operator.bases), mean_tokens(some),
+                photo_numbers(views[rows]), spread,
+            )  # fmt: skip
+
+
+def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int) -> Looked:
+    """Every view of the scored images, from tokens that are there already."""
+    found = []
+    for chosen in scored.split(batch):
+        found += look(chosen, torch.ones(len(chosen), dtype=torch.bool), cache.views(chosen), *cache.read(chosen))
+    views = acquired.views
+    assert isinstance(views, AcquiredViews)
+    for chosen in torch.arange(len(views)).split(batch):
+        nothing = torch.zeros(len(chosen), dtype=torch.bool)
+        found += look(views.images[chosen], nothing, views(chosen), *acquired.read(chosen))
+    return Looked.joined(found)
+
+
+def look_at_damaged(
+    look: Look, views: DamagedViews, teacher: Teacher, batch: int, progress: Progress | None = None
+) -> Looked:
+    """Synthetic defects on out-of-fold normals: one more teacher pass each."""
+    found = []
+    for chosen in torch.arange(len(views)).split(batch):
+        seen = views(chosen)
+        found += look(views.images[chosen], views.as_taken[chosen], seen, *teacher.tokens_and_prior(seen))
+        if progress:
+            progress("trying synthetic defects", int(chosen[-1]) + 1, len(views))
+    return Looked.joined(found)

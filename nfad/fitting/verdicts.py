@@ -1,0 +1,198 @@
+"""From what cross-fitting saw to a verdict: which evidence, how it is read, its threshold, and what is not judged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nfad.config import Config
+from nfad.fitting.calibration import Calibrated, Inputs, statistics_of
+from nfad.fitting.crossfit import (
+    DAMAGED,
+    FOLDS,
+    FoldMoments,
+    Look,
+    Looked,
+    folds_of,
+    look_at_damaged,
+    look_at_normals,
+    scorer_from,
+    shared_out,
+)
+from nfad.fitting.reference import nudged_copies
+from nfad.fitting.tokens import TokenCache
+from nfad.fitting.views import AcquiredViews, DamagedViews, ViewCache
+from nfad.reference.judgeable import Judgeable
+from nfad.reference.reading import Reading
+from nfad.reference.scoring import Scorer, calibrate
+from nfad.stats.conformal import conformal_threshold, smallest_rate
+from nfad.system.progress import Progress
+from nfad.verdict.choice import Choice
+from nfad.verdict.threshold import Threshold
+from nfad.vision.defects import SMALLEST
+from nfad.vision.maps import image_score, pixel_maps
+from nfad.vision.teacher import Teacher
+
+RATES = (0.02, 0.04, 0.06, 0.08, 0.10)  # at which candidates are compared: those an inspection runs at
+LEAST = 1e-6  # a score this small is as good as none
+
+
+def in_all_lights(
+    config: Config,
+    scorer: Scorer,
+    cache: TokenCache,
+    teacher: Teacher,
+    held: Tensor,
+    fit: Tensor,
+    directory: Path,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """Everything from normals × acquisitions: of all normals where the reference is cross-fitted, else of those held
+    out of it. `scorer` is a student's or of banks; linear references are made anew for each fold."""
+    views = cache.views
+    assert isinstance(views, ViewCache)
+    folds = folds_of(len(views), config.seed)
+    shuffled = held[torch.randperm(len(held), generator=torch.Generator().manual_seed(config.seed))]
+    lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed)
+    (folder := directory / "acquired").mkdir()
+    acquired = TokenCache(teacher, lit, config.batch, folder)
+    moments = FoldMoments(folds, teacher)
+    for chosen in fit.split(config.batch):
+        moments.add(chosen, cache.read(chosen)[0], taken=True)
+    for chosen, tokens in nudged_copies(config, cache, teacher, fit, progress):
+        moments.add(chosen, tokens, taken=True)
+    for indices, tokens, _ in acquired.fill(progress, "trying acquisitions"):
+        moments.add(lit.images[indices], tokens, taken=False)
+    banks = None if config.reference == "linear" else scorer
+    whole = scorer if config.reference == "student" else scorer_from(config, scorer.operator, moments, None, banks)
+    whole = calibrate(whole, lambda: _inputs(config, whole, cache, fit))
+    scorers = dict.fromkeys(range(FOLDS), whole)
+    if config.cross_fitted:
+        each = {fold: scorer_from(config, scorer.operator, moments, fold, banks) for fold in range(FOLDS)}
+        scorers = {fold: dataclasses.replace(other, tau=whole.tau) for fold, other in each.items()}
+    look = Look(config, folds, scorers)
+    normals = look_at_normals(look, cache, acquired, held, config.batch)
+    damaged = None
+    if config.size >= SMALLEST:
+        count = min(DAMAGED, config.acquisitions)
+        hurt = DamagedViews(views, shuffled.repeat(-(-count // len(held)))[:count], config.seed)
+        damaged = look_at_damaged(look, hurt, teacher, config.batch, progress)
+    return learn(config, whole, folds, normals, damaged)
+
+
+def _inputs(config: Config, scorer: Scorer, cache: TokenCache, indices: Tensor) -> Iterator[Inputs]:
+    for chosen in indices.split(config.batch):
+        tokens, prior = cache.read(chosen)
+        exclude = chosen if config.reference == "nearest" else None
+        yield tokens, scorer.predicted(cache.views(chosen)), exclude, prior if config.foreground else None
+
+
+def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damaged: Looked | None) -> Calibrated:
+    """Of what the folds' scorers saw: which evidence, how it is read, its threshold, and what is not judged."""
+    reads = {name: _Read.of(config, name, folds, normals) for name in config.candidates}
+    evidence, found = config.candidates[0], {}
+    if damaged is not None:
+        found = {name: _found(read, normals, read.of_damaged(config, folds, damaged)) for name, read in reads.items()}
+        evidence = max(found, key=found.__getitem__)
+    read, clean = reads[evidence], normals.taken
+    maps = {"control": normals.maps["unfiltered"][clean], "detection": read.maps(normals.maps[evidence])[clean]}
+    if "localization" in normals.maps:
+        maps["localization"] = read.maps(normals.maps["localization"])[clean]
+    normal_maps = {name: statistics_of(config, each) for name, each in maps.items()}
+
+    def in_units(scores: Tensor, name: str) -> Tensor:
+        return (scores.double() - normal_maps[name][0]) / normal_maps[name][1]
+
+    scores = in_units(read.log_scores.exp(), "detection")
+    unfiltered = in_units(top_scores(config, normals.maps["unfiltered"]), "control")
+    order = scores.argsort(stable=True)
+    held_out = Threshold(
+        filtered=tuple(scores[order].tolist()),
+        unfiltered=tuple(unfiltered[clean].sort().values.tolist()),
+        images=tuple(normals.images[order].tolist()),
+    )
+    choice = None
+    if damaged is not None:
+        rate = held_out.supported(config.false_alarm_rate)
+        bad = in_units(read.of_damaged(config, folds, damaged).exp(), "detection")[damaged.taken]
+        bad_unfiltered = in_units(top_scores(config, damaged.maps["unfiltered"]), "control")[damaged.taken]
+        flagged = _above(held_out.at(rate), scores[~clean], unfiltered[~clean])
+        choice = Choice(evidence, found, rate, flagged, _above(held_out.at(rate), bad, bad_unfiltered))
+    numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
+    placed = evidence == "placed"
+    return Calibrated(
+        scorer=dataclasses.replace(scorer, reading=read.whole, **({"filtered": None} if placed else {"placed": None})),
+        normal_maps=normal_maps,
+        held_out=held_out,
+        normals={name: tuple(values[clean].tolist()) for name, values in numbers.items()},
+        judgeable=Judgeable.fit(normals.content, normals.numbers, folds[normals.images]),
+        choice=choice,
+    )
+
+
+def top_scores(config: Config, token_maps: Tensor) -> Tensor:
+    """Mean of the highest share of each pixel map, before any z-score."""
+    with torch.inference_mode():
+        some = token_maps.split(64)
+        return torch.cat(
+            [image_score(pixel_maps(maps, config.size, config.sigma), config.top_fraction) for maps in some]
+        )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One evidence of normals × acquisitions, read out of fold."""
+
+    name: str
+    whole: Reading | None  # of all folds; None where nothing is removed and so nothing can tell the light
+    by_fold: dict[int, Reading]
+    expected: Tensor  # of each view, by the reading of the other folds
+    log_scores: Tensor  # read
+
+    @classmethod
+    def of(cls, config: Config, name: str, folds: Tensor, looked: Looked) -> _Read:
+        log_scores = top_scores(config, looked.maps[name]).double().clamp(min=LEAST).log()
+        if not looked.coordinates.shape[1]:
+            return cls(name, None, {}, torch.zeros_like(log_scores), log_scores)
+        of_view = folds[looked.images]
+
+        def reading(rows: Tensor) -> Reading:
+            return Reading.fit(looked.coordinates[rows], log_scores[rows], looked.images[rows], looked.taken[rows])
+
+        by_fold = {fold: reading(of_view != fold) for fold in of_view.unique().tolist()}
+        expected = _expected(by_fold, of_view, looked.coordinates)
+        return cls(name, reading(of_view >= 0), by_fold, expected, log_scores - expected)
+
+    def maps(self, token_maps: Tensor) -> Tensor:
+        return token_maps * torch.exp(-self.expected)[:, None].to(token_maps)
+
+    def of_damaged(self, config: Config, folds: Tensor, looked: Looked) -> Tensor:
+        log_scores = top_scores(config, looked.maps[self.name]).double().clamp(min=LEAST).log()
+        return log_scores - _expected(self.by_fold, folds[looked.images], looked.coordinates)
+
+
+def _expected(by_fold: dict[int, Reading], folds: Tensor, coordinates: Tensor) -> Tensor:
+    expected = torch.zeros(len(folds), dtype=torch.float64)
+    for fold, reading in by_fold.items():
+        rows = folds == fold
+        expected[rows] = reading.expected(coordinates[rows]).double()
+    return expected
+
+
+def _found(read: _Read, normals: Looked, damaged: Tensor) -> float:
+    """Share of synthetic defects above the threshold, mean over the rates that there are normals for."""
+    scores, images = read.log_scores.numpy(), normals.images.numpy()
+    least = smallest_rate(len(np.unique(images)))
+    limits = [conformal_threshold(scores, max(rate, least), images) for rate in RATES]
+    return float(np.mean([(damaged.numpy() > limit).mean() for limit in limits]))
+
+
+def _above(limits: tuple[float, float], filtered: Tensor, unfiltered: Tensor) -> dict[str, float]:
+    shares = zip(("filtered", "unfiltered"), limits, (filtered, unfiltered), strict=True)
+    return {name: float((scores > limit).double().mean()) for name, limit, scores in shares}

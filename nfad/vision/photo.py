@@ -1,0 +1,43 @@
+"""What can be said of a photo without a teacher: eight numbers, each of which `verdict/strange.py` has words for."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+NUMBERS = ("brightness", "contrast", "flat", "dark", "bright", "noise", "colour", "uneven")
+SIDE = 128  # of the view they are taken of, at the least: fine noise still shows, and they cost next to nothing
+CELLS = 8  # a side: places of the photo that are looked at one by one
+
+
+def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
+    """Of views in [0, 1], in the order of `NUMBERS`; logarithms where ratios count."""
+    small = F.avg_pool2d(views, max(views.shape[-1] // SIDE, 1))
+    side = small.shape[-1] // CELLS * CELLS
+    small = small[..., :side, :side]
+    grey = small.mean(dim=1)
+    cells = grey.reshape(-1, CELLS, side // CELLS, CELLS, side // CELLS).transpose(2, 3).flatten(3).flatten(1, 2)
+    means, squares = cells.mean(dim=2), cells.square().mean(dim=2)
+    spread = (squares - means.square()).clamp(min=0).sqrt()
+    around = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
+    fine = (4 * grey[:, 1:-1, 1:-1] - around).abs()
+    grid = means.unflatten(1, (CELLS, CELLS))
+    half = CELLS // 2
+    rows = (grid[:, :half].mean(dim=(1, 2)) - grid[:, half:].mean(dim=(1, 2))).abs()
+    columns = (grid[:, :, :half].mean(dim=(1, 2)) - grid[:, :, half:].mean(dim=(1, 2))).abs()
+    channels = small.mean(dim=(2, 3)).clamp(min=1 / 255)
+    return torch.stack(
+        [
+            (grey.mean(dim=(1, 2)) + 0.01).log(),
+            (spread.sort(dim=1).values[:, CELLS**2 // 2] + 0.002).log(),
+            (spread < 1.5 / 255).float().mean(dim=1),
+            (grey < 3 / 255).float().mean(dim=(1, 2)),
+            (grey > 252 / 255).float().mean(dim=(1, 2)),
+            (fine + 0.002).log().mean(dim=(1, 2)),  # of the logarithms: plain areas count, not edges
+            (channels[:, 0] / channels[:, 2]).log(),
+            torch.maximum(rows, columns),
+        ],
+        dim=1,
+    )
