@@ -32,6 +32,8 @@ def smallest_rate(count: int) -> float:
 
 
 def p_value(normal_scores: Sequence[float] | np.ndarray, score: float) -> float:
-    """The conformal p-value: how often a normal image would score at least this high."""
+    """The conformal p-value: how often a normal image would score at least this high; NaN has none."""
+    if math.isnan(score):
+        return math.nan
     held = np.asarray(normal_scores, dtype=np.float64)
     return float((1 + (held >= score).sum()) / (len(held) + 1))

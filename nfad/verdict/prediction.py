@@ -58,6 +58,7 @@ class Rule:
             unfiltered_threshold=self.unfiltered_threshold,
             excess_filtered=self.held_out.excess_filtered(out.score, out.unfiltered_score),
             p_value=p_value(self.held_out.filtered, out.score),
+            normals=len(self.held_out.filtered),
             gate=out.gate,
             detection_map=out.detection_map,
             geometry=geometry,
