@@ -24,7 +24,7 @@ from nfad.records import RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction
 from nfad.report.card import changed
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing, sha256_of, strict_json
+from nfad.system.files import ready_folder, replacing, sha256_of, strict_json, writing
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
 
@@ -198,7 +198,8 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
             page.add(entry.photo, entry.prediction)
             if pictures:
                 target = pictures / entry.name.with_name(entry.name.name + ".png")
-                target.parent.mkdir(parents=True, exist_ok=True)
+                with writing(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(entry.photo, entry.prediction, scale), target)
 
         yield add
@@ -211,7 +212,8 @@ def _merged_into(folder: Path) -> Iterator[Path]:
     """A scratch folder whose files move to `folder` when the block ends well; what else lies there stays."""
     if folder.exists() and not folder.is_dir():
         raise NfadError(f"{folder} is a file; remove it, or name another folder to write into")
-    scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
+    with writing(folder):
+        scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
     try:
         yield scratch
         try:

@@ -17,7 +17,7 @@ from nfad.records import ANOMALOUS, NORMAL, Prediction
 from nfad.report.card import card_of, changed, failure_of
 from nfad.report.pictures import HIGH
 from nfad.report.rendering import Figure, encoded, rendered, write_page
-from nfad.system.files import scratch_beside
+from nfad.system.files import scratch_beside, writing
 
 
 class Strong(str):
@@ -124,11 +124,13 @@ class Page:
             self._listing = wanted
 
     def _write(self, text: str) -> None:
-        self._body.write(encoded(text))
+        with writing(self.path):
+            self._body.write(encoded(text))
 
     def _lines(self, start: int, end: int) -> Iterator[Markup]:
         """A stretch of the body."""
-        self._body.seek(start)
+        with writing(self.path):  # what is still in the buffer
+            self._body.seek(start)
         while (left := end - self._body.tell()) > 0:
             yield Markup(self._body.readline(left).decode())
 
