@@ -196,6 +196,10 @@ class InspectionRecord:
     def is_readable(self) -> bool:
         return self.verdict != UNREADABLE
 
+    @property
+    def is_judged(self) -> bool:
+        return self.verdict in (NORMAL, ANOMALOUS)
+
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
