@@ -83,6 +83,7 @@ class Prediction:
     unfiltered_threshold: float = float("nan")
     excess_filtered: float = float("nan")  # share of the unfiltered score's excess over normals that was filtered out
     p_value: float = float("nan")  # share of normal images expected to score at least this high
+    normals: int = 0  # held out of the fit, which p_value compares it with; 0 where that is not known
     gate: float | None = None  # the paper's γ; None where the map has no gate (localization="detection")
     detection_map: np.ndarray | None = None  # what the score is taken of; None where that is `map` itself
     geometry: Geometry | None = None
@@ -108,6 +109,8 @@ class Prediction:
 
     @property
     def unfiltered_verdict(self) -> str:
+        if not self.is_judged:
+            return NOT_JUDGED
         return ANOMALOUS if self.unfiltered_is_anomalous else NORMAL
 
     def in_original(self, view: np.ndarray) -> np.ndarray:
@@ -126,14 +129,14 @@ class Prediction:
             like, mostly = (f"{like}, mostly {word},", f"mostly {word}") if several else (word, word)
         share = f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out"
         if self.is_anomalous and self.unfiltered_is_anomalous:
-            return f"Anomalous, with and without the filter; {share}."
+            return f"Anomalous, unfiltered and filtered; {share}."
         if self.is_anomalous:
-            return f"Anomalous; only the filtered view shows it; {share}."
+            return f"Anomalous, but normal unfiltered; {share}."
         if self.unfiltered_is_anomalous:
             if self.excess_filtered == self.excess_filtered:
                 share = f"{self.excess_filtered:.0%} of its excess over normal parts was filtered out, {mostly}"
-            return f"Normal; would have been rejected without the filter; {share}."
-        return f"Normal, with and without the filter; {share}."
+            return f"Normal, but anomalous unfiltered; {share}."
+        return f"Normal, unfiltered and filtered; {share}."
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,10 @@ class InspectionRecord:
     @property
     def is_readable(self) -> bool:
         return self.verdict != UNREADABLE
+
+    @property
+    def is_judged(self) -> bool:
+        return self.verdict in (NORMAL, ANOMALOUS)
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

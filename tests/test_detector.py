@@ -206,7 +206,7 @@ def test_the_held_out_normals_numbers_are_kept_one_an_image_and_survive_saving(d
     normals = detector.normals
     assert sorted(normals["score"]) == list(detector.held_out.filtered)
     assert sorted(normals["unfiltered_score"]) == list(detector.held_out.unfiltered)
-    assert {len(values) for values in normals.values()} == {len(detector.held_out.filtered)}
+    assert {len(values) for values in normals.values()} == {detector.held_out.count}
     families = {name.removeprefix("nuisance:") for name in normals if name.startswith("nuisance:")}
     assert families == {family for names in detector.scorer.operator.families for family in names}
     assert Detector.load(detector.save(tmp_path / "a.nfad")).normals == normals

@@ -43,9 +43,17 @@ def test_a_record_is_the_predictions_numbers_by_the_same_names(score, threshold,
     assert json.loads(json.dumps(record.as_dict(), allow_nan=False)) == record.as_dict()
 
 
+@given(numbers, numbers)
+def test_what_is_not_judged_is_so_in_either_arm_whatever_its_numbers(score, other):
+    strange = prediction(score, unfiltered_score=other, why_not_judged="looks like nothing known", strangeness=3.0)
+    record = InspectionRecord.of(strange, **ABOUT)
+    assert record.verdict == record.unfiltered_verdict == "not judged" and record.is_readable
+    assert record.explanation == "Not judged: looks like nothing known." and record.strangeness == 3.0
+
+
 def test_a_record_has_all_that_is_neither_a_map_nor_a_place():
     names = {field.name for field in dataclasses.fields(Prediction)}
-    assert names - set(MAPS) - {"is_anomalous", "why_not_judged", "geometry", "source"} <= set(RECORD_FIELDS)
+    assert names - set(MAPS) - {"is_anomalous", "why_not_judged", "normals", "geometry", "source"} <= set(RECORD_FIELDS)
     assert list(InspectionRecord.of(prediction(), **ABOUT).as_dict()) == list(RECORD_FIELDS)
 
 
@@ -59,10 +67,10 @@ def test_what_is_not_finite_is_none_in_a_record(value):
 @pytest.mark.parametrize(
     ("score", "unfiltered_score", "words"),
     [
-        (3, 3, "Anomalous, with and without the filter"),
-        (3, 1, "Anomalous; only the filtered view shows it"),
-        (1, 3, "Normal; would have been rejected without the filter"),
-        (1, 1, "Normal, with and without the filter"),
+        (3, 3, "Anomalous, unfiltered and filtered"),
+        (3, 1, "Anomalous, but normal unfiltered"),
+        (1, 3, "Normal, but anomalous unfiltered"),
+        (1, 1, "Normal, unfiltered and filtered"),
     ],
 )
 def test_the_sentence_says_what_the_filter_changed(score, unfiltered_score, words):

@@ -4,8 +4,10 @@
 // to pixels is inside the graph, so that what is left here is to read a file and compare two numbers. The graph's
 // outputs are in docs/deploy.md; `detection_map` and `gate` are among them only if the map has a gate
 // (localization="global"), and nothing here needs them.
-// Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence.
+// Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence; 3: not judged, because the
+// photo lies outside of what the model was fitted for. Neither good nor bad.
 
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -62,6 +64,16 @@ double read_number(const fs::path& path, const std::string& name) {
     return number;
 }
 
+// Before the threshold: every comparison with a score that is no number is false, and would let the part pass. A graph
+// without `strangeness` cannot tell what it was not fitted for.
+bool is_judged(ov::CompiledModel& model, ov::InferRequest& request) {
+    for (const auto* score : {"score", "unfiltered_score"})
+        if (!std::isfinite(request.get_tensor(score).data<float>()[0])) return false;
+    for (const auto& output : model.outputs())
+        if (output.get_names().count("strangeness")) return !(request.get_tensor(output).data<float>()[0] > 1);
+    return true;
+}
+
 int main(int count, char** arguments) try {
     if (count != 3) throw std::runtime_error("usage: judge FOLDER IMAGE.ppm");
     const fs::path folder = arguments[1];
@@ -69,7 +81,7 @@ int main(int count, char** arguments) try {
     // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
     if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
     const fs::path metadata = folder / "model.json";
-    if (read_number(metadata, "format") != 2)  // its outputs have other names
+    if (read_number(metadata, "format") != 3)  // its outputs have other names
         throw std::runtime_error(metadata.string() + " has another format than 2; export the model again");
     const double threshold = read_number(metadata, "threshold");
 
@@ -82,9 +94,10 @@ int main(int count, char** arguments) try {
 
     const float score = request.get_tensor("score").data<float>()[0];
     const float unfiltered = request.get_tensor("unfiltered_score").data<float>()[0];
-    std::cout << (score > threshold ? "anomalous" : "normal") << "  score " << score << "  threshold " << threshold
-              << "  unfiltered score " << unfiltered << '\n';
-    return 0;
+    const bool judged = is_judged(model, request);
+    std::cout << (!judged ? "not judged" : score > threshold ? "anomalous" : "normal") << "  score " << score
+              << "  threshold " << threshold << "  unfiltered score " << unfiltered << '\n';
+    return judged ? 0 : 3;
 } catch (const std::exception& error) {
     std::cerr << "judge: " << error.what() << '\n';
     return 2;

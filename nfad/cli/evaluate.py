@@ -149,7 +149,7 @@ def evaluation_table(title: str, rows: Any) -> Table:
 
 def _print_rate(detector: Any, asked: bool) -> None:
     wanted, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
-    out.print(f"Thresholds: set on {len(detector.held_out.filtered)} held-out normals for {rate:.2%} false alarms.")
+    out.print(f"Thresholds: set on {detector.held_out.count} held-out normals for {rate:.2%} false alarms.")
     if rate > wanted:
         told = f"{wanted:.2%} was asked for" if asked else f"the model's rate is {wanted:.2%}"
         note(f"that is the least so few held-out images support; {told}.")

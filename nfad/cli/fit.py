@@ -82,7 +82,7 @@ def fit(
         told = {
             "model": str(model),
             "fitted_on": detector.fitted_on,
-            "held_out": len(detector.held_out.filtered),
+            "held_out": detector.held_out.count,
             "false_alarm_rate": detector.false_alarm_rate,
             "threshold": detector.threshold,
             "smallest_false_alarm_rate": detector.held_out.smallest_rate,
@@ -91,11 +91,11 @@ def fit(
         print(json.dumps(told))
     else:
         out.print(
-            f"[green]{model}[/]: fitted on {detector.fitted_on} images, {len(detector.held_out.filtered)} held out; "
+            f"[green]{model}[/]: fitted on {detector.fitted_on} images, {detector.held_out.count} held out; "
             f"threshold {detector.threshold:.2f} at a false-alarm rate of {detector.false_alarm_rate:.2%}."
         )
         if detector.false_alarm_rate > false_alarm_rate:
-            count = len(detector.held_out.filtered)
+            count = detector.held_out.count
             note(
                 f"{count} held-out images support a false-alarm rate of {detector.false_alarm_rate:.2%} at the least; "
                 f"{false_alarm_rate:.2%} needs {round(1 / false_alarm_rate) - 1}."

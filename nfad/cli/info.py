@@ -40,7 +40,7 @@ def info(
         "teacher": header["teacher"],
         "config": header["config"],
         "fitted_on": header["fitted_on"],
-        "held_out": len(held.filtered),
+        "held_out": held.count,
         "false_alarm_rate": rate,
         "threshold": held.at(rate)[0],
         "smallest_false_alarm_rate": held.smallest_rate,
@@ -65,7 +65,7 @@ def info(
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
-    table.add_row("normals", f"{header['fitted_on']} fitted, {len(held.filtered)} held out")
+    table.add_row("normals", f"{header['fitted_on']} fitted, {held.count} held out")
     table.add_row("in use", f"threshold {facts['threshold']:.3f} at a false-alarm rate of {rate:.2%}")
     table.add_row("smallest false-alarm rate", f"{held.smallest_rate:.2%}")
     for other, threshold in rates.items():

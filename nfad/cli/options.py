@@ -69,7 +69,7 @@ def at_rate(model: LoadedModel, rate: float | None) -> LoadedModel:
         return model
     model = model.at_rate(rate)
     if model.false_alarm_rate > rate:
-        count = len(model.held_out.filtered)
+        count = model.held_out.count
         note(f"the model's {count} held-out normals support {model.false_alarm_rate:.2%} at the least; using that.")
     return model
 

@@ -1,9 +1,9 @@
-"""What the commands share: two consoles, notes, progress bars, skipped images, name=value settings."""
+"""What the commands share: two consoles, records, notes, progress bars, skipped images, name=value settings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,13 +12,37 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nfad.errors import NfadError
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, UNREADABLE, InspectionRecord
 
+COLOURS = {NORMAL: "green", ANOMALOUS: "red", NOT_JUDGED: "yellow", UNREADABLE: "yellow"}
+SOME_UNREADABLE, SOME_NOT_JUDGED = 1, 3  # exit codes; 2 is that nothing could be done
 out, err = Console(), Console(stderr=True)
 
 
 def note(sentence: str) -> None:
     """What a person should know, beside the results; brackets in it are not taken for colours."""
     err.print("[yellow]Note:[/] ", escape(sentence), sep="", soft_wrap=True, highlight=False)
+
+
+def show(record: InspectionRecord) -> None:
+    """One image a line; what is not judged shows no numbers, because they say nothing about the part."""
+    scores = f"{record.score:7.2f} / {record.threshold:.2f}" if record.is_judged else ""
+    out.print(
+        f"[{COLOURS[record.verdict]}]{record.verdict:>10}[/]  {scores:14}  ", escape(record.image.replace("\n", "\\n")),
+        f" [dim]{escape(record.explanation)}[/]", sep="", soft_wrap=True, highlight=False,
+    )  # fmt: skip
+
+
+def told(verdicts: Mapping[str, int]) -> str:
+    """How many there are of each verdict, also of those that there are none of."""
+    return ", ".join(f"{verdicts.get(verdict, 0)} {verdict}" for verdict in COLOURS)
+
+
+def exit_code(verdicts: Mapping[str, int]) -> int:
+    """0 if every image is judged."""
+    if verdicts.get(UNREADABLE):
+        return SOME_UNREADABLE
+    return SOME_NOT_JUDGED if verdicts.get(NOT_JUDGED) else 0
 
 
 def settings(pairs: list[str]) -> dict[str, Any]:

@@ -13,9 +13,8 @@ import typer
 from rich.markup import escape
 
 from nfad.cli.options import Json, Model, Rate, Weights, at_rate
-from nfad.cli.terminal import err, note, out
+from nfad.cli.terminal import err, exit_code, note, out, show, told
 from nfad.errors import NfadError
-from nfad.records import ANOMALOUS, NORMAL
 from nfad.watch.record import WatchRecord, as_line
 
 
@@ -31,8 +30,8 @@ def watch(
     sink: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also send each part on: copy:DIR, link:DIR or move:DIR into good/ and bad/, http(s)://… to a "
-            "webhook, mqtt(s)://host/topic to a broker; may be given several times."
+            help="Also send each part on: copy:DIR, link:DIR or move:DIR into good/, bad/ and not-judged/, "
+            "http(s)://… to a webhook, mqtt(s)://host/topic to a broker; may be given several times."
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Judge what is there and stop.")] = False,
@@ -47,7 +46,8 @@ def watch(
 
     Half-written files are waited for; a name written again is a new part. Stop with Ctrl-C or SIGTERM: the image in
     hand is finished, and the next start goes on behind it. Exit code 0: stopped, or with --once all judged; 1: with
-    --once some files could not be read; 2: nothing could be done.
+    --once some files could not be read; 2: nothing could be done; 3: with --once all could be read, some are not
+    judged.
 
     Example: nfad watch part.nfad /camera --sink move:/sorted --sink https://mes.example/parts
     """
@@ -62,19 +62,14 @@ def watch(
     senders, sorters = open_sinks(sink or [], folder)  # first: what makes no sense is told before a model is loaded
     loaded = at_rate(load_model(model, weights), false_alarm_rate)
 
-    def show(record: WatchRecord) -> None:
+    def tell(record: WatchRecord) -> None:
         if as_json:
             print(as_line(record), flush=True)
-            return
-        colour = {NORMAL: "green", ANOMALOUS: "red"}.get(record.verdict, "yellow")
-        scores = f"{record.score:7.2f} / {record.threshold:.2f}" if record.is_readable else ""
-        out.print(
-            f"[{colour}]{record.verdict:>10}[/]  {scores}  ", escape(record.image.replace("\n", "\\n")),
-            f" [dim]{escape(record.explanation)}[/]", sep="", soft_wrap=True, highlight=False,
-        )  # fmt: skip
+        else:
+            show(record)
 
     watching = Watch(
-        loaded, model.stem, folder, place, senders=senders, sorters=sorters, pace=pace, on_record=show, warn=note
+        loaded, model.stem, folder, place, senders=senders, sorters=sorters, pace=pace, on_record=tell, warn=note
     )
     if not as_json:
         err.print(f"Watching {escape(str(folder))}; results go to {escape(str(place / LINES))}.", soft_wrap=True)
@@ -82,12 +77,11 @@ def watch(
         tally = watching.run(came, once=once)
     if not as_json:
         out.print(
-            f"{tally.judged} judged, {tally.anomalous} anomalous, {tally.unreadable} unreadable; "
-            f"all are in {escape(str(place / LEDGER))}.",
+            f"{told(tally)}; all are in {escape(str(place / LEDGER))}.",
             soft_wrap=True,
         )
-    if once and tally.unreadable:
-        raise typer.Exit(1)
+    if once and (code := exit_code(tally)):
+        raise typer.Exit(code)
 
 
 @contextmanager

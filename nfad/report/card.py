@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.records import FAMILY_WORDS, Prediction
+from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL, NOT_JUDGED, Prediction
 from nfad.report.pictures import (
     COLOURS,
     CONTOUR,
@@ -25,11 +25,13 @@ from nfad.report.pictures import (
     levels,
     outlined_at,
 )
+from nfad.stats.conformal import smallest_rate
 
 THUMBNAIL = 480  # longest side of a photo in the page
 HEAT = 160  # a map is smooth: the browser enlarges it without a visible loss
 DASH = 6  # pixels of a thumbnail
 PHOTO_BYTES = 40_000  # 200 images stay below 15 MB
+MARKS = {NORMAL: "●", ANOMALOUS: "▲", NOT_JUDGED: "◆"}  # before the word, for those who see no colours
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ class Card:
 
     name: str
     folder: str
-    anomalous: bool
+    verdict: str
+    mark: str
     changed: bool
-    score: str  # to sort by, "" where it is not a number
+    score: str  # to sort by, "" where it is not a number or says nothing
     tags: tuple[str, ...]
     ratio: str  # of width to height
     photo: str
@@ -77,7 +80,7 @@ class Card:
     maps: tuple[MapLayers, ...]
     explanation: str
     bars: tuple[Bar, ...]
-    odds: str
+    meaning: str  # of the score, in words
     shares: tuple[Share, ...]
     gate: float | None
 
@@ -94,7 +97,7 @@ class Failure:
 def changed(prediction: Prediction) -> bool:
     """Whether the filter turned the verdict round, either way."""
     measured = isfinite(prediction.unfiltered_score) and isfinite(prediction.unfiltered_threshold)
-    return bool(measured and prediction.unfiltered_is_anomalous != prediction.is_anomalous)
+    return measured and prediction.unfiltered_verdict != prediction.verdict
 
 
 def card_of(
@@ -114,14 +117,16 @@ def card_of(
         ("unfiltered", prediction.unfiltered_map, prediction.unfiltered_score, prediction.unfiltered_threshold),
         ("filtered", prediction.map, prediction.score, prediction.threshold),
     )
-    rejected = {"unfiltered": prediction.unfiltered_is_anomalous, "filtered": prediction.is_anomalous}
+    verdicts = {"unfiltered": prediction.unfiltered_verdict, "filtered": prediction.verdict}
+    rejected = {arm: verdict == ANOMALOUS for arm, verdict in verdicts.items()}
     file_name, folder = _named(name)
     return Card(
         name=file_name,
         folder=folder,
-        anomalous=bool(prediction.is_anomalous),
+        verdict=prediction.verdict,
+        mark=MARKS[prediction.verdict],
         changed=changed(prediction),
-        score=f"{prediction.score:.6g}" if isfinite(prediction.score) else "",
+        score=f"{prediction.score:.6g}" if isfinite(prediction.score) and prediction.is_judged else "",
         tags=tuple(tags),
         ratio=f"{width / height:.4f}",
         photo=_jpeg(photo),
@@ -131,8 +136,8 @@ def card_of(
             for arm, view, _, threshold in arms
         ),
         explanation=prediction.explain(),
-        bars=tuple(_bar(arm, score, threshold, high) for arm, _, score, threshold in arms),
-        odds=_odds(prediction.p_value),
+        bars=tuple(_bar(arm, score, threshold, high, rejected[arm]) for arm, _, score, threshold in arms),
+        meaning=_meaning(prediction),
         shares=tuple(_shares(prediction)),
         gate=prediction.gate,
     )
@@ -181,17 +186,24 @@ def _fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
     return height, width
 
 
-def _bar(arm: str, score: float, threshold: float, high: float) -> Bar:
+def _bar(arm: str, score: float, threshold: float, high: float, over: bool) -> Bar:
     fill, mark = (
         f"{100 * float(np.clip(value / high, 0, 1)):.1f}" if isfinite(value) else None for value in (score, threshold)
     )
     told = compared(score, threshold).replace("<=", "≤")  # which the font of the pictures lacks
-    return Bar(arm, fill or "0", mark, score > threshold, told)
+    return Bar(arm, fill or "0", mark, over, told)
 
 
-def _odds(p_value: float) -> str:
+def _meaning(prediction: Prediction) -> str:
+    """How unusual the score is among normal parts; of a photo that is not judged, how strange that is."""
+    p_value, normals = prediction.p_value, prediction.normals
+    if not prediction.is_judged:
+        told = f"Strangeness {prediction.strangeness:.2f}; at most 1 is judged. "
+        return (told if isfinite(prediction.strangeness) else "") + "The numbers say nothing about the part."
     if not isfinite(p_value):
         return ""
+    if normals and p_value <= smallest_rate(normals):  # which is as low as it gets, however high the score
+        return f"above all {normals} held-out normals"
     if p_value >= 0.4:  # "1 in 1" would say nothing
         return f"{p_value:.0%} of normal parts score at least this high"
     if p_value > 0:
@@ -201,6 +213,8 @@ def _odds(p_value: float) -> str:
 
 def _shares(prediction: Prediction) -> list[Share]:
     """The deviation's energy, family by family, and what no family explains."""
+    if not isfinite(prediction.nuisance_fraction):
+        return []
     families = prediction.nuisance_by_family or {"acquisition": prediction.nuisance_fraction}
     shares = [
         Share(family if family in FAMILY_WORDS else "other", part, FAMILY_WORDS.get(family, f"{family}-like"))

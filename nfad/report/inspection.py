@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,23 +20,30 @@ import numpy as np
 
 from nfad.errors import NfadError
 from nfad.model import Model
-from nfad.records import RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction
 from nfad.report.card import changed
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing, sha256_of, strict_json
+from nfad.system.files import ready_folder, replacing, sha256_of, strict_json, writing
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
 
 
 @dataclass
 class Summary:
-    """What came of a run; `failed` names the images that could not be read and why."""
+    """What came of a run, by verdict; `failed` names the images that could not be read and why."""
 
-    judged: int = 0
-    anomalous: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
     verdict_changed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def judged(self) -> int:
+        return self.verdicts[NORMAL] + self.verdicts[ANOMALOUS]
+
+    @property
+    def not_judged(self) -> int:
+        return self.verdicts[NOT_JUDGED]
 
 
 @dataclass(frozen=True)
@@ -89,24 +96,23 @@ def inspect(
 ) -> Summary:
     """Judge every image; with `out`, write results.csv, results.jsonl, overlays/ and index.html there.
 
-    `name` is the model's in the records. `on_record` is told of every verdict; `skip` of images that cannot be read,
-    which are recorded too. A run that fails leaves the results of an earlier one as they were.
+    `name` is the model's in the records. `on_record` is told of every image, `skip` also of those that
+    cannot be read. A run that fails leaves the results of an earlier one as they were.
     """
     summary = Summary()
     with ExitStack() as stack:
         add = stack.enter_context(results_in(ready_folder(out), model, overlays)) if out else None
         for entry in entries(model, name, inputs, photos=out is not None):
             record = entry.record
+            summary.verdicts[record.verdict] += 1
             if entry.prediction is None:
                 summary.failed.append((record.image, record.explanation))
                 if skip:
                     skip(record.image, record.explanation)
             else:
-                summary.judged += 1
-                summary.anomalous += entry.prediction.is_anomalous
                 summary.verdict_changed += changed(entry.prediction)
-                if on_record:
-                    on_record(record)
+            if on_record:
+                on_record(record)
             if add:
                 add(entry)
     return summary
@@ -198,7 +204,8 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
             page.add(entry.photo, entry.prediction)
             if pictures:
                 target = pictures / entry.name.with_name(entry.name.name + ".png")
-                target.parent.mkdir(parents=True, exist_ok=True)
+                with writing(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(entry.photo, entry.prediction, scale), target)
 
         yield add
@@ -211,7 +218,8 @@ def _merged_into(folder: Path) -> Iterator[Path]:
     """A scratch folder whose files move to `folder` when the block ends well; what else lies there stays."""
     if folder.exists() and not folder.is_dir():
         raise NfadError(f"{folder} is a file; remove it, or name another folder to write into")
-    scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
+    with writing(folder):
+        scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
     try:
         yield scratch
         try:

@@ -13,11 +13,11 @@ from markupsafe import Markup
 
 from nfad.errors import NfadError
 from nfad.model import Model
-from nfad.records import Prediction
+from nfad.records import ANOMALOUS, NORMAL, Prediction
 from nfad.report.card import card_of, changed, failure_of
 from nfad.report.pictures import HIGH
 from nfad.report.rendering import Figure, encoded, rendered, write_page
-from nfad.system.files import scratch_beside
+from nfad.system.files import scratch_beside, writing
 
 
 class Strong(str):
@@ -68,7 +68,7 @@ class Page:
                 title=self.title,
                 metadata=self.metadata,
                 high=self.high,
-                counts={name: self.counts[name] for name in ("shown", "judged", "gated")},
+                counts={name: self.counts[name] for name in ("shown", "judged", "not_judged", "gated")},
                 figures=_figures(self.counts),
                 choices=_choices(self.counts),
                 opening=self._lines(0, first_image),
@@ -76,22 +76,23 @@ class Page:
             )
 
     def add(self, photo: np.ndarray, prediction: Prediction) -> None:
-        """One judged image."""
+        """One image with its verdict."""
         name = prediction.source or f"Image {self.counts['shown'] + 1}"
         card = card_of(photo, prediction, self.high, name)
         self.counts.update(
             shown=1,
-            judged=1,
-            anomalous=int(prediction.is_anomalous),
-            cleared=int(changed(prediction) and not prediction.is_anomalous),
-            found=int(changed(prediction) and prediction.is_anomalous),
+            judged=int(prediction.is_judged),
+            not_judged=int(not prediction.is_judged),
+            anomalous=int(prediction.verdict == ANOMALOUS),
+            cleared=int(changed(prediction) and prediction.verdict == NORMAL),
+            found=int(changed(prediction) and prediction.verdict == ANOMALOUS),
             gated=int(prediction.gate is not None),
         )
         self._list(True)
         self._write(rendered("card.html", card=card))
 
     def add_failure(self, source: str | Path, message: str) -> None:
-        """One image that could not be judged, and why."""
+        """One image that could not be read, and why."""
         self.counts.update(shown=1, failed=1)
         self._list(True)
         self._write(rendered("failure.html", card=failure_of(str(source), str(message))))
@@ -123,11 +124,13 @@ class Page:
             self._listing = wanted
 
     def _write(self, text: str) -> None:
-        self._body.write(encoded(text))
+        with writing(self.path):
+            self._body.write(encoded(text))
 
     def _lines(self, start: int, end: int) -> Iterator[Markup]:
         """A stretch of the body."""
-        self._body.seek(start)
+        with writing(self.path):  # what is still in the buffer
+            self._body.seek(start)
         while (left := end - self._body.tell()) > 0:
             yield Markup(self._body.readline(left).decode())
 
@@ -138,7 +141,7 @@ def about(model: Model) -> dict[str, str]:
     told = {
         "Teacher": f"{config.teacher} ({model.architecture})",
         "Reference": f"{config.reference}, {config.order}",
-        "Fitted on": f"{model.fitted_on} normal images, {len(model.held_out.filtered)} more held out",
+        "Fitted on": f"{model.fitted_on} normal images, {model.held_out.count} more held out",
         "False-alarm rate": f"{model.false_alarm_rate:.2%} of normal images at most, without shift",
     }
     return told | ({"Exported": model.exported} if model.exported else {})
@@ -156,7 +159,8 @@ def _figures(counts: Counter[str]) -> list[Figure]:
         Figure(str(counts["judged"]), "judged"),
         Figure(str(counts["anomalous"]), "anomalous"),
         Figure(str(counts["cleared"] + counts["found"]), "verdicts changed by the filter", turns),
-        Figure(str(counts["failed"]), "not judged"),
+        Figure(str(counts["not_judged"]), "not judged"),
+        Figure(str(counts["failed"]), "could not be read"),
     ]
 
 
@@ -166,5 +170,6 @@ def _choices(counts: Counter[str]) -> list[tuple[str, str, int]]:
         ("all", "All", counts["shown"]),
         ("anomalous", "Anomalous", counts["anomalous"]),
         ("changed", "Verdict changed", counts["cleared"] + counts["found"]),
-        ("failed", "Not judged", counts["failed"]),
+        ("not-judged", "Not judged", counts["not_judged"]),
+        ("failed", "Could not be read", counts["failed"]),
     ]

@@ -13,12 +13,14 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from nfad.errors import NfadError
-from nfad.records import Prediction
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Prediction
 from nfad.system.files import replacing
 
 HIGH = 10.0  # full colour: about twice where a threshold on z-scores usually lies
 SIDE = 1024  # longest side of a panel in a PNG
 OPACITY = 0.75  # even the strongest colour lets the part's texture through
+# A verdict's colour, and how many corners its sign has; the word decides, these only help.
+SIGNS = {NORMAL: ("#8fd9bd", 24), ANOMALOUS: ("#ff9a7a", 3), NOT_JUDGED: ("#c6b3fb", 4)}
 CONTOUR = (0, 229, 255)  # cyan occurs neither in the scale nor, often, on a part
 
 # Every 16th colour of matplotlib's inferno (CC0): lightness rises evenly, also for colour-blind eyes.
@@ -154,7 +156,7 @@ def triptych(photo: np.ndarray, prediction: Prediction, high: float = HIGH, side
     shown = bounded(photo, side, least=min(384, side))
     height, width = shown.shape[:2]
     unfiltered = laid_over(prediction, prediction.unfiltered_map, height, width)
-    level = outlined_at(prediction.unfiltered_is_anomalous, prediction.unfiltered_threshold)
+    level = outlined_at(prediction.unfiltered_verdict == ANOMALOUS, prediction.unfiltered_threshold)
     filtered = laid_over(prediction, prediction.map, height, width)
     panels = [
         ("Photo", shown),
@@ -164,7 +166,7 @@ def triptych(photo: np.ndarray, prediction: Prediction, high: float = HIGH, side
         ),
         (
             "Filtered  " + compared(prediction.score, prediction.threshold),
-            overlay(shown, filtered, high, outlined_at(prediction.is_anomalous, prediction.threshold)),
+            overlay(shown, filtered, high, outlined_at(prediction.verdict == ANOMALOUS, prediction.threshold)),
         ),
     ]
     return _with_captions(panels, prediction, high)
@@ -172,7 +174,7 @@ def triptych(photo: np.ndarray, prediction: Prediction, high: float = HIGH, side
 
 def compared(score: float, threshold: float) -> str:
     """A score beside its threshold, both to two places."""
-    if np.isnan(score) or np.isnan(threshold):
+    if not (np.isfinite(score) and np.isfinite(threshold)):
         return "not measured"
     return f"{score:.2f} {'>' if score > threshold else '<='} {threshold:.2f}"
 
@@ -193,11 +195,11 @@ def _with_captions(panels: list[tuple[str, np.ndarray]], prediction: Prediction,
         draw.text((left + cell / 2, gap + line / 3), caption, "#c9ced6", font, anchor="mm")
         picture.paste(Image.fromarray(panel), (left + (cell - width) // 2, gap + line))
     top = gap + line + height + gap
-    # The word decides; colour and sign only help.
-    word, ink, corners = ("ANOMALOUS", "#ff9a7a", 3) if prediction.is_anomalous else ("NORMAL", "#8fd9bd", 24)
+    ink, corners = SIGNS[prediction.verdict]
     middle = top + line / 2
-    draw.regular_polygon((gap + size / 2, middle, size / 2), corners, fill=ink)
-    draw.text((gap + 1.5 * size, middle), word, ink, large, anchor="lm")
+    standing = 45 if corners == 4 else 0  # a lozenge rather than a box
+    draw.regular_polygon((gap + size / 2, middle, size / 2), corners, standing, fill=ink)
+    draw.text((gap + 1.5 * size, middle), prediction.verdict.upper(), ink, large, anchor="lm")
     # The scale as it looks over mid-grey, because nowhere is it seen without something below.
     ramp = np.tile(np.linspace(0, high, cell // 2), (size // 2, 1))
     scale = overlay(np.full((*ramp.shape, 3), 128, np.uint8), ramp, high)

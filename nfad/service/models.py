@@ -59,7 +59,7 @@ class ServedModel:
         if rate < held_out.smallest_rate:
             raise ApiError(
                 422,
-                f"the {len(held_out.filtered)} held-out normals of {self.name} support a false-alarm rate of "
+                f"the {held_out.count} held-out normals of {self.name} support a false-alarm rate of "
                 f"{held_out.smallest_rate:.3g} at the least; got {rate:g}: accept a higher one or fit on more images",
             )
 
@@ -153,7 +153,7 @@ def rate_note(name: str, model: Model, rate: float) -> str | None:
     least, own = model.held_out.smallest_rate, model.false_alarm_rate
     if rate < least:
         return (
-            f"{name} was set to a false-alarm rate of {rate:g}, but the {len(model.held_out.filtered)} held-out "
+            f"{name} was set to a false-alarm rate of {rate:g}, but the {model.held_out.count} held-out "
             f"normals of its file support {least:.3g} at the least and it judges at that; fit on more images for less"
         )
     if rate == own:

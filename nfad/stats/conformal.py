@@ -6,6 +6,7 @@ exchangeability, and with it the promise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,7 +43,9 @@ def smallest_rate(count: int) -> float:
 def p_value(
     normal_scores: Sequence[float] | np.ndarray, score: float, groups: Sequence[int] | np.ndarray | None = None
 ) -> float:
-    """The conformal p-value: how often a normal image would score at least this high."""
+    """The conformal p-value: how often a normal image would score at least this high; NaN has none."""
+    if math.isnan(score):
+        return math.nan
     scores, shares, n = _weighed(normal_scores, groups)
     return float((1 + shares[scores >= score].sum()) / (n + 1))
 

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -24,23 +25,50 @@ def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
     If `durable`, its content is on the disk before it has the name, and the name before this returns: a power cut
     leaves the old file or the new one. What can be made again, e.g. a picture, need not wait for the disk.
+    What the block does besides writing to the file may fail as it likes: only an error of writing is told as one.
     Not from `tempfile`: its files can be read by their owner only, and what is written here is made to be passed on.
     """
     path = Path(path)
     temporary = path.with_name(f".nfad-{secrets.token_hex(6)}.tmp")
+    with writing(path):
+        raw = _Unbuffered(temporary, path)
     try:
-        with temporary.open("xb") as file:
-            yield file
+        file = BufferedWriter(raw)
+        yield file
+        with writing(path):
+            file.flush()
             if durable:
-                file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if durable:
-            sync_folder(path.parent)
-    except OSError as error:
-        raise _refused(path, error) from error
+            file.close()
+            os.replace(temporary, path)
+            if durable:
+                sync_folder(path.parent)
     finally:
+        raw.close()  # without what is still in the buffer, where the block failed
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """All that the block does is to write `path`: its OSError is told as that."""
+    try:
+        yield
+    except OSError as error:
+        raise NfadError(
+            f"cannot write {path}: {error.strerror or error}; it needs an existing folder with room and permission."
+        ) from error
+
+
+class _Unbuffered(FileIO):
+    """A new file on its way to be `path`, whose errors of writing say so."""
+
+    def __init__(self, temporary: Path, path: Path) -> None:
+        super().__init__(temporary, "x")
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        with writing(self._path):
+            return super().write(data)
 
 
 @contextmanager
@@ -49,11 +77,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     if path.exists():
         raise NfadError(f"{path} exists; choose another name or remove it first")
     temporary = path.with_name(f".nfad-{secrets.token_hex(6)}.tmp")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
-    except OSError as error:
-        raise _refused(path, error) from None
     try:
         yield temporary
         for file in temporary.rglob("*"):
@@ -109,10 +135,8 @@ def sha256_of(path: Path) -> str:
 
 def scratch_beside(path: str | Path) -> BinaryIO:
     """A nameless file on the same disk as `path`, gone when closed; fails now if `path` cannot be written later."""
-    try:
+    with writing(path):
         return TemporaryFile(dir=Path(path).parent)
-    except OSError as error:
-        raise _refused(path, error) from error
 
 
 def ready_folder(path: str | Path) -> Path:
@@ -120,10 +144,8 @@ def ready_folder(path: str | Path) -> Path:
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise NfadError(f"{path} is a file; name a folder to write into")
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _refused(path, error) from error
     scratch_beside(path / "any").close()
     return path
 
@@ -140,9 +162,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _refused(path: str | Path, error: OSError) -> NfadError:
-    return NfadError(
-        f"cannot write {path}: {error.strerror or error}; it needs an existing folder with room and permission."
-    )

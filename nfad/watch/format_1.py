@@ -47,7 +47,7 @@ def is_line_of(line: Mapping[str, Any], record: WatchRecord, ledger: str) -> boo
 
 
 def migrate(sql: sqlite3.Connection, create: str, insert: str) -> None:
-    """Turn a ledger of format 1 into one of format 2, inside the caller's transaction: all of it or nothing.
+    """Turn a ledger of format 1 into one of today's, inside the caller's transaction: all of it or nothing.
 
     `create` makes the table of records, `insert` puts one into it. Receivers keep their positions,
     so none gets a record twice or misses one.
@@ -68,4 +68,3 @@ def migrate(sql: sqlite3.Connection, create: str, insert: str) -> None:
         record = record_from(row | {"nuisance_by_family": json.loads(row["nuisance_by_family"])}, ledger)
         sql.execute(insert, (*as_values(record), record.position))
     sql.execute("DROP TABLE judged")
-    sql.execute("UPDATE metadata SET value = '2' WHERE name = 'format'")

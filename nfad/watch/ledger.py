@@ -16,10 +16,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from nfad.errors import NfadError
-from nfad.watch import format_1
+from nfad.watch import format_1, format_2
 from nfad.watch.record import FIELDS, Fingerprint, WatchRecord, as_values, from_values
 
-FORMAT = "2"
+FORMAT = "3"
 SQL_TYPES = {
     "str": "TEXT NOT NULL",
     "int": "INTEGER NOT NULL",
@@ -32,6 +32,7 @@ COLUMNS = ", ".join(f"{each.name} {SQL_TYPES[str(each.type)]}" for each in field
 METADATA = "CREATE TABLE IF NOT EXISTS metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 INSPECTIONS = f"CREATE TABLE IF NOT EXISTS inspections ({COLUMNS}, position INTEGER PRIMARY KEY)"
 INSERT = f"INSERT INTO inspections ({', '.join(FIELDS)}, position) VALUES ({', '.join('?' * (len(FIELDS) + 1))})"
+IS_MIGRATED = "UPDATE metadata SET value = ? WHERE name = 'format'"
 OTHERS = (
     "CREATE TABLE IF NOT EXISTS latest "
     "(image TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, sha256 TEXT) WITHOUT ROWID",
@@ -121,8 +122,12 @@ class Ledger:
         tables = {name for [name] in self._sql.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if "judged" in tables and "metadata" not in tables:
             format_1.migrate(self._sql, INSPECTIONS, INSERT)
+            self._sql.execute(IS_MIGRATED, (FORMAT,))
         self._sql.execute(METADATA)
         self._sql.execute("INSERT OR IGNORE INTO metadata VALUES ('format', ?)", (FORMAT,))
+        if self._metadata("format") == "2":
+            format_2.migrate(self._sql, INSPECTIONS)
+            self._sql.execute(IS_MIGRATED, (FORMAT,))
         if self._metadata("format") != FORMAT:
             raise NfadError(
                 f"{self.file} was written by another version of nfad; choose another folder for the results"

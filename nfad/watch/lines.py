@@ -8,7 +8,7 @@ import os
 from itertools import count
 from pathlib import Path
 
-from nfad.watch import format_1
+from nfad.watch import format_1, format_2
 from nfad.watch.ledger import Ledger
 from nfad.watch.record import WatchRecord, as_line
 
@@ -63,7 +63,7 @@ def _sound_end(file: Path, ledger: Ledger) -> tuple[int, int]:
 
 
 def _record_behind(line: bytes, ledger: Ledger) -> WatchRecord | None:
-    """The record that a line is a true copy of, in this format or in the earlier one."""
+    """The record that a line is a true copy of, in this format or in an earlier one."""
     try:
         value = json.loads(line)
     except ValueError:  # torn, or the zeros some file systems leave after a power cut
@@ -74,6 +74,7 @@ def _record_behind(line: bytes, ledger: Ledger) -> WatchRecord | None:
     if name != ledger.name or not (position.isascii() and position.isdigit() and len(position) < 19):
         return None
     for record in ledger.after(int(position) - 1, 1):
-        if (as_line(record) + "\n").encode() == line or format_1.is_line_of(value, record, ledger.name):
+        today = (as_line(record) + "\n").encode() == line
+        if today or format_2.is_line_of(line, record) or format_1.is_line_of(value, record, ledger.name):
             return record
     return None

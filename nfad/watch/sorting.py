@@ -1,4 +1,4 @@
-"""Images into folders by verdict, the bad ones with a picture that shows where."""
+"""Images into folders by verdict, all but the good ones with a picture that shows where or says why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.records import ANOMALOUS, Prediction
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Prediction
 from nfad.report.pictures import full_at, save_png, triptych
 from nfad.system.files import ready_folder, replacing, sha256_of, sync_folder
 from nfad.vision.pixels import photo_of
@@ -19,10 +19,11 @@ from nfad.watch.delivery import Refused
 from nfad.watch.record import WatchRecord, as_path
 
 WAYS = ("copy", "link", "move")
+FOLDERS = {NORMAL: "good", ANOMALOUS: "bad", NOT_JUDGED: "not-judged"}
 
 
 class Sorter:
-    """Puts each image into good/ or bad/ as NAME-POSITION.SUFFIX: unique, and it leads to the ledger's record.
+    """Puts each image into good/, bad/ or not-judged/ as NAME-POSITION.SUFFIX: unique, and it leads to its record.
 
     To do it twice does it once, so a crash between the files and the ledger costs nothing. Nothing is ever
     overwritten, and what cannot be read stays where it is: it may yet be finished.
@@ -49,7 +50,7 @@ class Sorter:
                 raise Refused("it was gone, or another part had its name, before it could be filed")
             target.parent.mkdir(parents=True, exist_ok=True)
             picture = target.with_suffix(".overlay.png")
-            prediction = prediction_of(record) if record.verdict == ANOMALOUS else None
+            prediction = prediction_of(record) if record.verdict != NORMAL else None
             try:
                 if prediction is not None:  # first, because the image in its place says that all is done
                     save_png(_picture(source, prediction), picture)
@@ -75,7 +76,7 @@ class Sorter:
     def _free(self, record: WatchRecord) -> Path | None:
         """A name that is not taken; None if this very image has its place already."""
         name = as_path(record.image)
-        folder = self.folder / ("bad" if record.verdict == ANOMALOUS else "good") / name.parent
+        folder = self.folder / FOLDERS[record.verdict] / name.parent
         for number in count(1):
             again = "" if number == 1 else f"-{number}"
             target = folder / f"{name.stem}-{record.position:06}{again}{name.suffix}"
@@ -87,7 +88,7 @@ class Sorter:
 
 
 def _picture(path: Path, prediction: Prediction) -> np.ndarray:
-    """Where the part is bad."""
+    """Where the part is bad, or why it is not judged."""
     return triptych(photo_of(path), prediction, full_at(prediction.threshold))
 
 

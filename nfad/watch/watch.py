@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from nfad.errors import NfadError
 from nfad.model import Model
-from nfad.records import ANOMALOUS, Prediction
+from nfad.records import Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread
@@ -36,15 +37,6 @@ class Pace:
         for name, value in vars(self).items():
             if not 0 <= value < 86400:
                 raise NfadError(f"{name} is a number of seconds, from 0 to a day; got {value:g}")
-
-
-@dataclass
-class Tally:
-    """What came of a watch, by verdict."""
-
-    judged: int = 0
-    anomalous: int = 0
-    unreadable: int = 0
 
 
 class Watch:
@@ -72,9 +64,9 @@ class Watch:
             raise NfadError(f"the results of {folder} cannot go into it; choose another folder for them")
         if self._results in (sorter.folder for sorter in sorters):
             raise NfadError(f"{results} is the folder of the results; sort into another one")
-        self.tally = Tally()
+        self.tally: Counter[str] = Counter()  # by verdict
 
-    def run(self, stop: Callable[[], bool] = lambda: False, *, once: bool = False) -> Tally:
+    def run(self, stop: Callable[[], bool] = lambda: False, *, once: bool = False) -> Counter[str]:
         """Watch until `stop()` says so, or with `once` until all that was there at the start is judged."""
         with ExitStack() as stack:
             for place in (self._results, *(sorter.folder for sorter in self._sorters)):
@@ -171,9 +163,7 @@ class Watch:
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         record = self._ledger.append(record)
         self._recent = record.id, None if isinstance(found, str) else found
-        self.tally.judged += record.is_readable
-        self.tally.anomalous += record.verdict == ANOMALOUS
-        self.tally.unreadable += not record.is_readable
+        self.tally[record.verdict] += 1
         self._on_record(record)
         self._pass_on()
         return True

@@ -1,12 +1,16 @@
 import csv
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from commands import TINY, nfad
 from parts import part, parts
 from PIL import Image
+
+from nfad import Detector
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def test_predict_writes_everything_and_skips_a_bad_image(model, tmp_path):
     (images / "bad <script>.png").write_bytes(b"not an image")
     out = tmp_path / "out"
     done = nfad("predict", model, images, "--out", out, code=1)
-    assert "skipped" in done.stderr and "2 judged" in done.stdout
+    assert "skipped" in done.stderr and "0 not judged, 1 unreadable; " in done.stdout
     with (out / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 and [row["verdict"] for row in rows].count("unreadable") == 1
@@ -73,8 +77,8 @@ def test_the_same_image_by_two_ways_and_the_same_name_twice(model, tmp_path):
         (tmp_path / place / "x").mkdir(parents=True)
         Image.fromarray(part(index)).save(tmp_path / place / "x" / "one.png")
     inputs = [tmp_path / "a/x", tmp_path / "a/x", tmp_path / "b/x", tmp_path / "a/x/one.png", tmp_path / "b/x/one.png"]
-    done = nfad("predict", model, *inputs, "--out", tmp_path / "out")
-    assert "4 judged" in done.stdout
+    nfad("predict", model, *inputs, "--out", tmp_path / "out")
+    assert len((tmp_path / "out/results.jsonl").read_text().splitlines()) == 4
     pictures = sorted(str(p.relative_to(tmp_path / "out/overlays")) for p in (tmp_path / "out").rglob("*.png"))
     assert pictures == ["one-2.png.png", "one.png.png", "x-2/one.png.png", "x/one.png.png"]
 
@@ -85,6 +89,50 @@ def test_predict_prints_json_lines_at_another_rate(model, folder):
     assert len(rows) == 2 and rows[0]["threshold"] == rows[1]["threshold"]
     assert all(row["excess_filtered"] is None or 0 <= row["excess_filtered"] <= 1 for row in rows)
     assert "NaN" not in done.stdout  # which is not JSON
+
+
+@pytest.fixture
+def strange(monkeypatch):
+    """Models find every other photo strange."""
+    stream = Detector.predict_stream
+    outside = {"is_anomalous": False, "strangeness": 1.5, "why_not_judged": "does not look like the fitted part"}
+
+    def predict_stream(self, *given, **more):
+        for place, prediction in enumerate(stream(self, *given, **more)):
+            yield replace(prediction, **outside) if place % 2 == 0 else prediction
+
+    monkeypatch.setattr(Detector, "predict_stream", predict_stream)
+
+
+def test_predict_tells_what_is_not_judged_and_ends_with_3(model, folder, tmp_path, strange):
+    done = nfad("predict", model, folder / "00.png", folder / "01.png", folder / "02.png", "--out", tmp_path, code=3)
+    shown = done.stdout.splitlines()
+    assert [line.strip().startswith("not judged") for line in shown[:3]] == [True, False, True]
+    assert "Not judged: does not look like the fitted part." in shown[0]
+    assert [" / " in line for line in shown[:3]] == [False, True, False]  # its numbers would be taken for a verdict
+    assert re.match(r"(1 normal, 0|0 normal, 1) anomalous, 2 not judged, 0 unreadable; ", shown[3])
+    with (tmp_path / "results.csv").open() as file:
+        assert [row["verdict"] == "not judged" for row in csv.DictReader(file)] == [True, False, True]
+
+
+def test_nothing_but_photos_that_are_not_judged_is_a_result_all_the_same(model, folder, strange):
+    done = nfad("predict", model, folder / "00.png", code=3)
+    assert "0 normal, 0 anomalous, 1 not judged, 0 unreadable; " in done.stdout
+
+
+def test_predict_prints_a_line_of_json_for_every_image_also_for_unreadable_ones(model, folder, tmp_path, strange):
+    (tmp_path / "bad.png").write_bytes(b"not an image")
+    done = nfad("predict", model, folder / "00.png", tmp_path / "bad.png", folder / "01.png", "--json", code=1)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["verdict"] for row in rows[:2]] == ["not judged", "unreadable"] and len(rows) == 3
+    assert rows[0]["strangeness"] == 1.5 and rows[1]["score"] is None and "not an image" in rows[1]["explanation"]
+    assert "skipped" in done.stderr
+
+
+def test_predict_that_can_read_nothing_says_so_in_json_too(model, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"not an image")
+    done = nfad("predict", model, tmp_path / "bad.png", "--json", code=2)
+    assert json.loads(done.stdout)["verdict"] == "unreadable" and "no image could be judged" in done.stderr
 
 
 def words(table):

@@ -42,25 +42,42 @@ def judge(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(judge, tmp_path_factory):
-    """score is the mean of the reds, unfiltered_score that of the blues: any mistake in the pixels' order shows."""
-    folder = tmp_path_factory.mktemp("exported")
+    return contract(tmp_path_factory.mktemp("exported"))
+
+
+def contract(folder, strangeness=False, broken=""):
+    """score is the mean of the reds, unfiltered_score that of the blues: any mistake in the pixels' order shows.
+
+    `strangeness`, if wanted, is the mean of the greens over 100; the score named `broken` is no number.
+    """
     nodes = [
         helper.make_node("Cast", ["pixels"], ["floats"], to=TensorProto.FLOAT),
         helper.make_node("ReduceMean", ["floats"], ["means"], axes=[1, 2], keepdims=0),
-        helper.make_node("Gather", ["means", "red"], ["score"], axis=1),
-        helper.make_node("Gather", ["means", "blue"], ["unfiltered_score"], axis=1),
+        helper.make_node("Gather", ["means", "red"], ["reds"], axis=1),
+        helper.make_node("Gather", ["means", "blue"], ["blues"], axis=1),
+        helper.make_node("Gather", ["means", "green"], ["greens"], axis=1),
         helper.make_node("ReduceMean", ["floats"], ["map"], axes=[3], keepdims=0),
     ]
+    outputs = [
+        helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"]),
+        helper.make_tensor_value_info("unfiltered_score", TensorProto.FLOAT, ["n"]),
+        helper.make_tensor_value_info("map", TensorProto.FLOAT, ["n", "h", "w"]),
+    ]
+    for means, name in (("reds", "score"), ("blues", "unfiltered_score")):
+        if name == broken:
+            nodes += [helper.make_node("Neg", [means], ["negative"]), helper.make_node("Sqrt", ["negative"], [name])]
+        else:
+            nodes.append(helper.make_node("Identity", [means], [name]))
+    if strangeness:
+        nodes.append(helper.make_node("Div", ["greens", "hundred"], ["strangeness"]))
+        outputs.append(helper.make_tensor_value_info("strangeness", TensorProto.FLOAT, ["n"]))
+    channels = [helper.make_tensor(name, TensorProto.INT64, [], [i]) for i, name in enumerate(("red", "green", "blue"))]
     graph = helper.make_graph(
         nodes,
         "contract",
         [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", "h", "w", 3])],
-        [
-            helper.make_tensor_value_info("score", TensorProto.FLOAT, ["n"]),
-            helper.make_tensor_value_info("unfiltered_score", TensorProto.FLOAT, ["n"]),
-            helper.make_tensor_value_info("map", TensorProto.FLOAT, ["n", "h", "w"]),
-        ],
-        [helper.make_tensor(name, TensorProto.INT64, [], [channel]) for name, channel in (("red", 0), ("blue", 2))],
+        outputs,
+        [*channels, helper.make_tensor("hundred", TensorProto.FLOAT, [], [100.0])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
@@ -79,9 +96,10 @@ def photo(tmp_path):
 
 
 def said(done):
-    assert done.returncode == 0, done.stderr
-    number = r"(-?[\d.e+-]+)"
-    found = re.fullmatch(rf"(\w+)  score {number}  threshold {number}  unfiltered score {number}\n", done.stdout)
+    number = r"(-?[\d.e+-]+|-?nan|-?inf)"
+    found = re.fullmatch(rf"([\w ]+)  score {number}  threshold {number}  unfiltered score {number}\n", done.stdout)
+    assert found, done.stderr
+    assert done.returncode == (3 if found[1] == "not judged" else 0)
     return found[1], *map(float, found.groups()[1:])
 
 
@@ -102,6 +120,25 @@ def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
     path.write_bytes(path.read_bytes().replace(b"P6\n", b"P6\n# by a camera\n", 1))
     verdict, score, threshold, _ = said(judge(exported, path))
     assert (verdict, threshold) == ("anomalous", -10) and score == pytest.approx(red, rel=1e-4)
+
+
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize(("green", "verdict"), [(99, "judged"), (100, "judged"), (101, "not judged")])
+def test_what_the_fit_does_not_span_is_not_judged_whatever_its_score(judge, tmp_path, above, green, verdict):
+    """The rule is strangeness > 1, as in nfad."""
+    contract(tmp_path, strangeness=True)
+    (tmp_path / "model.json").write_text(json.dumps({"format": 2, "threshold": 49.5 if above else 50.5}))
+    Image.fromarray(np.full((8, 6, 3), (50, green, 7), np.uint8)).save(tmp_path / "a.ppm")
+    told, score, _, unfiltered = said(judge(tmp_path, tmp_path / "a.ppm"))
+    wanted = ("anomalous" if above else "normal") if verdict == "judged" else "not judged"
+    assert (told, score, unfiltered) == (wanted, 50, 7)
+
+
+@pytest.mark.parametrize("broken", ["score", "unfiltered_score"])
+def test_a_score_that_is_no_number_is_never_normal(judge, tmp_path, photo, broken):
+    contract(tmp_path, broken=broken)
+    (tmp_path / "model.json").write_text('{"format": 2, "threshold": 1e9}')
+    assert said(judge(tmp_path, photo[0]))[0] == "not judged"
 
 
 @pytest.mark.slow

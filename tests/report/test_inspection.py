@@ -3,6 +3,8 @@ import json
 import os
 import re
 import tracemalloc
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,7 +17,7 @@ from parts import part
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.records import ANOMALOUS, RECORD_FIELDS, UNREADABLE, Prediction
+from nfad.records import NOT_JUDGED, RECORD_FIELDS, UNREADABLE, Prediction
 from nfad.report import inspection
 from nfad.report.inspection import entries, expand, inspect
 
@@ -178,18 +180,37 @@ def test_all_results_tell_the_same(detector, seen, tmp_path):
     names = ["0.png", "1.png", "2.png", "2b.png", "3.png", "4.png", "narrow.png"]
     assert [line["image"] for line in lines] == [row["image"] for row in rows] == [str(seen / name) for name in names]
     assert all(tuple(line) == RECORD_FIELDS for line in lines) and tuple(rows[0]) == RECORD_FIELDS
-    assert [line for line in lines if line["verdict"] != UNREADABLE] == [dict(record.as_dict()) for record in records]
+    assert lines == [dict(record.as_dict()) for record in records]
     assert [row["score"] for row in rows] == ["" if line["score"] is None else str(line["score"]) for line in lines]
     assert json.loads(rows[0]["nuisance_by_family"]) == lines[0]["nuisance_by_family"]
     assert (
         summary.judged == 6 and summary.failed == skipped and [image for image, _ in skipped] == [str(seen / "2b.png")]
     )
-    assert summary.anomalous == [line["verdict"] for line in lines].count(ANOMALOUS)
+    assert summary.verdicts == Counter(line["verdict"] for line in lines) and summary.verdicts.total() == 7
     pictures = sorted(path.name for path in (tmp_path / "out/overlays/line").iterdir())
     assert pictures == [f"{name}.png" for name in names if name != "2b.png"]
     page = (tmp_path / "out/index.html").read_text(encoding="utf-8")
     assert re.findall(r"<h3><bdi>(.*?)</bdi>", page) == names
     assert sorted(os.listdir(tmp_path / "out")) == ["index.html", "overlays", "results.csv", "results.jsonl"]
+
+
+def test_what_is_not_judged_is_told_as_that_everywhere_and_counted_nowhere_else(detector, seen, tmp_path, monkeypatch):
+    stream = type(detector).predict_stream
+
+    def strange(self, *given, **more):
+        for prediction in stream(self, *given, **more):
+            yield replace(prediction, is_anomalous=False, score=float("nan"), strangeness=2.5, why_not_judged="no part")
+
+    monkeypatch.setattr(type(detector), "predict_stream", strange)
+    summary = inspect(detector, "part", [seen], tmp_path)
+    assert (summary.judged, summary.not_judged, len(summary.failed), summary.verdict_changed) == (0, 6, 1, 0)
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    with (tmp_path / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [line["verdict"] for line in lines] == [row["verdict"] for row in rows]
+    assert Counter(line["verdict"] for line in lines) == {NOT_JUDGED: 6, UNREADABLE: 1}
+    assert {line["strangeness"] for line in lines} == {2.5, None} and {line["score"] for line in lines} == {None}
+    assert len(list((tmp_path / "overlays").rglob("*.png"))) == 6
 
 
 @pytest.mark.parametrize("out", [True, False])

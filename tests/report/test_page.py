@@ -54,6 +54,12 @@ def cleared(anomalous):
     return replace(anomalous, score=2.0, is_anomalous=False, p_value=0.6)
 
 
+@pytest.fixture
+def strange(anomalous):
+    reason = "does not look like the fitted part"
+    return replace(anomalous, is_anomalous=False, strangeness=1.5, why_not_judged=reason)
+
+
 def written(path):
     return path.read_text(encoding="utf-8")
 
@@ -116,24 +122,55 @@ def test_a_name_that_is_not_unicode_does_not_cost_the_report(tmp_path):
     assert "caf?.jpg" in written(tmp_path / "page.html")
 
 
-def test_the_counts_are_right(tmp_path, photo, anomalous, cleared):
+def test_the_counts_are_right(tmp_path, photo, anomalous, cleared, strange):
     found = replace(anomalous, unfiltered_score=1.0)
     unmeasured = replace(anomalous, unfiltered_score=float("nan"), unfiltered_threshold=float("nan"))
     with Page(tmp_path / "page.html", "x") as page:
         for prediction in (anomalous, cleared, cleared, found, unmeasured):
             page.add(photo, prediction)
+        page.add(photo, strange)
+        page.add(photo, strange)
         page.add_failure("a", "b")
     text = written(tmp_path / "page.html")
-    assert counted(text) == [5, 3, 3, 1]
+    assert counted(text) == [5, 3, 3, 2, 1]
     assert "2 rejected only unfiltered, 1 only filtered" in text
-    assert re.findall(r'data-show="(\w+)"[^>]*>[\w ]+<span>(\d+)', text) == [
-        ("all", "6"),
-        ("anomalous", "3"),
-        ("changed", "3"),
-        ("failed", "1"),
+    assert re.findall(r'data-show="([\w-]+)"[^>]*>([\w ]+) <span>(\d+)', text) == [
+        ("all", "All", "8"),
+        ("anomalous", "Anomalous", "3"),
+        ("changed", "Verdict changed", "3"),
+        ("not-judged", "Not judged", "2"),
+        ("failed", "Could not be read", "1"),
     ]
-    kinds = re.findall(r'<article class="card ?([\w ]*)"', text)
-    assert kinds == ["anomalous", "changed", "changed", "anomalous changed", "anomalous", "failed"]
+    kinds = re.findall(r'<article class="card ?([\w -]*)"', text)
+    assert kinds == [
+        "anomalous", "normal changed", "normal changed", "anomalous changed", "anomalous", "not-judged", "not-judged",
+        "failed",
+    ]  # fmt: skip
+
+
+def test_unreadable_is_not_called_not_judged_nor_the_other_way_round(tmp_path, photo, strange):
+    with Page(tmp_path / "page.html", "x") as page:
+        page.add(photo, strange)
+        page.add_failure("a", "b")
+    first, second = written(tmp_path / "page.html").split("<article")[1:]
+    assert "Not judged: does not look like the fitted part." in first and "Could not be read" not in first
+    assert "Could not be read" in second and "Not judged" not in second
+
+
+def test_every_choice_hides_all_other_cards(tmp_path, photo, anomalous, cleared, strange):
+    """The style sheet does the hiding: each kind that can be chosen has its rule."""
+    with Page(tmp_path / "page.html", "x") as page:
+        page.add(photo, anomalous)
+    text = written(tmp_path / "page.html")
+    kinds = re.findall(r'data-show="([\w-]+)"', text)
+    assert all(f"[data-show={kind}] .card:not(.{kind})" in text for kind in kinds if kind != "all") and len(kinds) == 5
+
+
+def test_what_not_judged_means_is_told_where_there_is_such_a_part(tmp_path, photo, anomalous, strange):
+    for prediction in (anomalous, strange):
+        with Page(tmp_path / "page.html", "x") as page:
+            page.add(photo, prediction)
+        assert ("neither good nor bad" in written(tmp_path / "page.html")) == (prediction is strange)
 
 
 def test_an_image_says_what_speaks_for_its_verdict(tmp_path, photo, anomalous, cleared):
@@ -213,7 +250,7 @@ def test_an_image_that_is_refused_leaves_no_trace(tmp_path, photo, anomalous):
         with pytest.raises(NfadError, match="3 headings; got 2"):
             page.add_table("t", ["a", "b", "c"], [[1, 2]])
         page.add_failure("a.jpg", "refused")
-    assert counted(written(tmp_path / "page.html")) == [0, 0, 0, 1]
+    assert counted(written(tmp_path / "page.html")) == [0, 0, 0, 0, 1]
     Balanced(written(tmp_path / "page.html"))
 
 
@@ -262,11 +299,12 @@ def test_the_gate_is_shown_and_explained_only_where_there_is_one(tmp_path, photo
     assert "The gate says" in written(tmp_path / "page.html")
 
 
-def test_axe_finds_nothing_to_object_to(tmp_path, photo, anomalous, cleared):
+def test_axe_finds_nothing_to_object_to(tmp_path, photo, anomalous, cleared, strange):
     with Page(tmp_path / "page.html", "Line 3", metadata=[("Model", "bottle")]) as page:
         page.add_table("AUROC", ["Domain", "unfiltered", "filtered"], [["same", "99.0", Strong("99.1")]])
         page.add_section("Morning", "the first shift")
         page.add(photo, anomalous)
         page.add(photo, cleared)
+        page.add(photo, strange)
         page.add_failure("b.jpg", "the file is cut off")
     assert objections(tmp_path / "page.html") == {}

@@ -10,6 +10,7 @@ from nfad.records import Geometry, Prediction
 from nfad.report.pictures import (
     CONTOUR,
     HIGH,
+    SIGNS,
     bounded,
     compared,
     contour,
@@ -185,6 +186,23 @@ def test_triptych_tells_verdicts_apart_and_bears_missing_numbers(photo, predicti
     nan = float("nan")
     triptych(photo, replace(prediction, unfiltered_score=nan, unfiltered_threshold=nan, nuisance_by_family={}))
     assert compared(nan, nan) == "not measured"
+
+
+def test_triptych_of_what_is_not_judged_looks_like_no_other_verdict_and_outlines_nothing(photo, prediction):
+    normal, bad = (replace(prediction, is_anomalous=bad, unfiltered_score=9.0) for bad in (False, True))
+    strange = replace(bad, is_anomalous=False, why_not_judged="does not look like the fitted part")
+    pictures = [triptych(photo, each) for each in (normal, bad, strange)]
+    assert [bool(np.all(each == CONTOUR, axis=-1).any()) for each in pictures] == [True, True, False]
+    inks = [tuple(bytes.fromhex(SIGNS[each.verdict][0][1:])) for each in (normal, bad, strange)]
+    shown = [[bool(np.all(each == ink, axis=-1).any()) for ink in inks] for each in pictures]
+    assert np.array_equal(shown, np.eye(3, dtype=bool))
+    assert len({corners for _, corners in SIGNS.values()}) == 3  # also for those who see no colours
+
+
+def test_triptych_bears_maps_that_are_not_finite(photo, prediction):
+    view = np.full((28, 28), np.nan, np.float32)
+    nan = float("nan")
+    triptych(photo, replace(prediction, score=nan, map=view, unfiltered_map=view, why_not_judged="no finite score"))
 
 
 def test_a_photo_of_something_else_is_refused(photo, prediction):

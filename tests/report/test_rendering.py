@@ -22,7 +22,7 @@ def test_every_colour_stands_in_the_palette_for_light_and_dark():
         set(re.findall(r"(--[\w-]+): #", block))
         for block in (palette.split("@media")[0], re.search(r"@media.*?\} \}", palette, re.DOTALL)[0])
     )
-    assert light == dark and len(light) == 19
+    assert light == dark and len(light) == 21
     defined = set(re.findall(r"(--[\w-]+):", palette))
     for name in SHEETS:
         used = set(re.findall(r"var\((--[\w-]+)", source(name)))
@@ -56,8 +56,9 @@ def test_a_page_is_written_as_its_values_come_and_whole_or_not_at_all(tmp_path):
         raise NfadError("no more")
 
     given = {"title": "x", "metadata": [], "figures": [], "choices": [], "images": [], "high": 1.0}
+    counts = {"judged": 0, "not_judged": 0, "shown": 0}
     with pytest.raises(NfadError, match="no more"):
-        write_page(path, "inspection.html", counts={"judged": 0, "shown": 0}, opening=broken(), **given)
+        write_page(path, "inspection.html", counts=counts, opening=broken(), **given)
     assert path.read_text() == "yesterday's" and list(tmp_path.iterdir()) == [path]
 
 

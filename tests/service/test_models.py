@@ -81,7 +81,7 @@ def test_another_file_takes_a_name_over(model, small, tmp_path):
         client.put("/v1/models/line-3/rate", json={"rate": 0.2}).raise_for_status()
     with serving([f"line-3={small}"], tmp_path) as client:
         chosen = client.service.model("line-3")
-        assert f"set to a false-alarm rate of 0.2, but the {len(second.held_out.filtered)} held-out" in chosen.note
+        assert f"set to a false-alarm rate of 0.2, but the {second.held_out.count} held-out" in chosen.note
         assert f"support {least:.3g} at the least" in chosen.note
         [told] = client.get("/v1/models").json()["models"]
         assert told["sha256"] == second.sha256 and told["false_alarm_rate"] == told["smallest_rate"] == least

@@ -41,6 +41,10 @@ def test_a_p_value_below_the_rate_is_a_flag(values, score):
     assert flagged == (p_value(values, score) <= rate + 1e-9) or score in values
 
 
+def test_a_score_that_is_no_number_has_no_p_value():
+    assert math.isnan(p_value([1.0, 2.0], math.nan))
+
+
 def test_too_few_normals_use_the_smallest_rate_they_support():
     held = Threshold(tuple(range(19)), tuple(range(19)))
     assert held.smallest_rate == 1 / 20

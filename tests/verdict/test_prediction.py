@@ -30,6 +30,16 @@ def test_a_score_that_is_no_number_is_never_normal(number, arm):
     assert "no finite score" in prediction.explain()
 
 
+def test_without_a_score_there_is_no_p_value_and_no_unfiltered_verdict_either():
+    prediction = judged(math.nan)
+    assert math.isnan(prediction.p_value) and prediction.unfiltered_verdict == NOT_JUDGED
+
+
+def test_above_all_held_out_normals_the_p_value_is_the_smallest_there_is():
+    prediction = judged(1000.0)
+    assert prediction.normals == 20 and prediction.p_value == RULE.held_out.smallest_rate
+
+
 def test_what_the_fit_does_not_span_is_not_judged_whatever_its_score():
     for score in (-5.0, 100.0):
         prediction = judged(score, strangeness=1.01, strange="does not look like the fitted part")

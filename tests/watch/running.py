@@ -3,6 +3,7 @@
 import threading
 import time
 
+from nfad.verdict.prediction import Outputs, Rule
 from nfad.watch.record import WatchRecord
 from nfad.watch.watch import Pace, Watch
 
@@ -38,6 +39,23 @@ class Wrapped:
 
     def __getattr__(self, name):
         return getattr(self._model, name)
+
+
+class Strange(Wrapped):
+    """Finds every photo strange; `scores` by file name."""
+
+    def __init__(self, model, scores):
+        super().__init__(model)
+        self._scores = scores
+
+    def predict(self, path):
+        given = self._model.predict(path)
+        outputs = Outputs(
+            self._scores.get(path.name, given.score), given.unfiltered_score, given.map, given.unfiltered_map,
+            given.participation, given.nuisance_fraction, given.nuisance_by_family,
+            strangeness=1.5, strange="does not look like the fitted part",
+        )  # fmt: skip
+        return Rule.at(self._model.held_out, self._model.false_alarm_rate)(outputs, given.geometry, given.source)
 
 
 class Running:

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import typer
+from watch.running import Strange
 
 from nfad.cli.watch import watch
 from nfad.errors import NfadError
@@ -42,9 +43,25 @@ def test_once_judges_what_is_there_into_a_folder_beside_it(model, folder, png, t
     verdicts = ["anomalous" if detector.predict(folder / f"{i}[b].png").is_anomalous else "normal" for i in range(2)]
     shown = [line.split() for line in done.stdout.splitlines()[:2]]
     assert [words[0] for words in shown] == verdicts and [words[4] for words in shown] == ["0[b].png", "1[b].png"]
-    assert f"2 judged, {verdicts.count('anomalous')} anomalous, 0 unreadable" in done.stdout
+    normal, anomalous = (verdicts.count(verdict) for verdict in ("normal", "anomalous"))
+    assert f"{normal} normal, {anomalous} anomalous, 0 not judged, 0 unreadable; all are in" in done.stdout
     assert len((tmp_path / "camera-results/results.jsonl").read_text().splitlines()) == 2
-    assert "0 judged" in nfad_watch(model, folder, "--once").stdout
+    assert "0 normal, 0 anomalous, 0 not judged, 0 unreadable" in nfad_watch(model, folder, "--once").stdout
+
+
+@pytest.mark.parametrize(("torn", "code"), [(False, 3), (True, 1)])
+def test_what_is_not_judged_has_its_own_count_and_exit_code(
+    model, folder, png, tmp_path, detector, monkeypatch, torn, code
+):
+    monkeypatch.setattr("nfad.model.load_model", lambda *_: Strange(detector, {"a.png": float("nan")}))
+    for name in ("a.png", "b.png"):
+        (folder / name).write_bytes(png(len(name)) + name.encode())
+    if torn:
+        (folder / "c.png").write_bytes(b"not an image")
+    done = nfad_watch(model, folder, "--once", "--patience", "0.1")
+    assert done.code == code
+    assert done.stdout.count("not judged  ") == 2 and "no finite score" in done.stdout and "fitted part" in done.stdout
+    assert f"0 normal, 0 anomalous, 2 not judged, {int(torn)} unreadable; all are in" in done.stdout
 
 
 def test_json_lines_are_those_of_the_results_and_the_model_is_named_with_its_hash(model, folder, png, tmp_path):

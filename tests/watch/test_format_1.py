@@ -100,7 +100,7 @@ def old_ledger(file, kind, folder, receivers, count=5):
 def test_a_ledger_of_format_1_is_read_and_goes_on(kind, tmp_path, folder, record):
     file = tmp_path / "results" / "ledger.sqlite"
     columns = old_ledger(file, kind, folder, {"https://mes/": 3, "copy:/sorted": 5})
-    for _ in range(2):  # the second time it is one of format 2
+    for _ in range(2):  # the second time it is one of today's
         ledger = Ledger(file)
         ledger.belong_to(folder)
         assert ledger.name == NAME and ledger.last() == 5

@@ -45,6 +45,18 @@ def test_a_good_part_has_no_picture_and_needs_no_maps(filed, tmp_path):
     assert tree(tmp_path / "sorted") == {"good/sub/a-000007.png"}
 
 
+@pytest.mark.parametrize("way", ["copy", "link", "move"])
+def test_what_is_not_judged_is_neither_good_nor_bad_and_its_picture_says_why(filed, way, tmp_path):
+    filed(way, verdict="not judged")
+    assert tree(tmp_path / "sorted") == {"not-judged/sub/a-000007.png", "not-judged/sub/a-000007.overlay.png"}
+
+
+def test_a_verdict_that_nobody_knows_is_never_filed_as_good(filed, tmp_path):
+    with pytest.raises(KeyError):
+        filed(verdict="perhaps")
+    assert tree(tmp_path / "sorted") == set()
+
+
 def test_a_part_of_another_model_is_filed_without_picture(filed, tmp_path):
     filed(prediction_of=lambda record: None)
     assert tree(tmp_path / "sorted") == {"bad/sub/a-000007.png"}

@@ -1,10 +1,12 @@
 import os
 import time
+from collections import Counter
 
 import pytest
-from watch.running import QUICK, Running, Wrapped, names, until
+from watch.running import QUICK, Running, Strange, Wrapped, names, until
 
 from nfad.errors import NfadError
+from nfad.watch.senders import Webhook
 from nfad.watch.sorting import Sorter
 from nfad.watch.watch import Pace, Watch
 
@@ -14,7 +16,8 @@ def test_what_is_there_is_judged_once_in_order_as_predict_would(watch, lines, de
         (folder / f"{i}.png").write_bytes(png(i, defect=i == 1))
         os.utime(folder / f"{i}.png", (1000 - i, 1000 - i))
     records, warnings, tally = watch()
-    assert names(records) == ["2.png", "1.png", "0.png"] and not warnings and tally.judged == 3
+    assert names(records) == ["2.png", "1.png", "0.png"] and not warnings
+    assert tally == Counter(record.verdict for record in records) and tally.total() == 3
     for record in records:
         prediction = detector.predict(folder / record.image)
         assert (record.score, record.threshold, record.gate) == (
@@ -67,12 +70,32 @@ def test_what_stays_unreadable_is_recorded_once_and_tried_again_when_it_changes(
     assert (
         records[1].verdict == "unreadable"
         and "is the file complete?" in records[1].explanation
-        and tally.unreadable == 1
+        and tally["unreadable"] == 1
     )
     assert watch()[0] == []
     (folder / "a.png").write_bytes(png(1))
     [record] = watch()[0]
     assert record.image == "a.png" and record.is_readable
+
+
+def test_what_is_not_judged_goes_its_own_way_to_every_receiver(watch, detector, folder, tmp_path, png, receiver, lines):
+    """Neither into good/ nor told as good, whether its score is low, high or none."""
+    scores = {"low.png": -5.0, "high.png": 99.0, "none.png": float("nan")}
+    for i, name in enumerate(scores):
+        (folder / name).write_bytes(png(i))
+    sorter, webhook = Sorter(tmp_path / "sorted", "move", folder), Webhook(f"http://{receiver.address}/")
+    records, warnings, tally = watch(Strange(detector, scores), sorters=[sorter], senders=[webhook])
+    assert not warnings and tally == {"not judged": 3}
+    assert {each["verdict"] for each in receiver.accepted} == {"not judged"} and len(receiver.accepted) == 3
+    assert [line["verdict"] for line in lines()] == ["not judged"] * 3
+    assert all(line["explanation"].startswith("Not judged: ") for line in lines())
+    assert {line["image"]: line["strangeness"] for line in lines()} == dict.fromkeys(scores, 1.5)
+    assert [path.name for path in (tmp_path / "sorted").iterdir() if path.is_dir()] == ["not-judged"]
+    filed = {path.name for path in (tmp_path / "sorted/not-judged").iterdir()}
+    assert filed == {
+        f"{record.image[:-4]}-{record.position:06}{end}" for record in records for end in (".png", ".overlay.png")
+    }
+    assert not any(folder.iterdir())
 
 
 def test_a_file_that_changes_while_it_is_judged_is_judged_as_it_ends_up(watch, detector, folder, png):

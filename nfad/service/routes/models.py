@@ -103,7 +103,7 @@ def _model_out(served: ServedModel) -> ModelOut:
         sha256=served.sha256,
         metadata=[Metadata(name=name, value=value) for name, value in about(model).items()],
         fitted_on=model.fitted_on,
-        held_out=len(model.held_out.filtered),
+        held_out=model.held_out.count,
         false_alarm_rate=model.false_alarm_rate,
         threshold=model.threshold,
         unfiltered_threshold=model.held_out.at(model.false_alarm_rate)[1],
