@@ -69,7 +69,8 @@ def unjudged_effect(count: int, photos: int, tolerated: float, alarm: bool) -> s
 def with_unjudged(parts: str, judged: int, photos: int, unjudged: Answer) -> str:
     """The sentence on the judged parts with what is to be said of the photos that are not."""
     if unjudged.alarm:
-        told = f"Many photos are not judged since about photo {unjudged.since:,}: {unjudged.effect}; look at some of them."
+        start = f"Many photos are not judged since about photo {unjudged.since:,}"
+        told = f"{start}: {unjudged.effect}; look at some of them."
         return f"{told} Of those judged: {parts[0].lower()}{parts[1:]}" if judged else told
     if judged == photos:
         return parts
