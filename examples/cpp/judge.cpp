@@ -82,7 +82,7 @@ int main(int count, char** arguments) try {
     if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
     const fs::path metadata = folder / "model.json";
     if (read_number(metadata, "format") != 3)  // its outputs have other names
-        throw std::runtime_error(metadata.string() + " has another format than 2; export the model again");
+        throw std::runtime_error(metadata.string() + " has another format than 3; export the model again");
     const double threshold = read_number(metadata, "threshold");
 
     ov::Core core;

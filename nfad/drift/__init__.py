@@ -1,6 +1,7 @@
 """What has moved since the fit: the acquisition, the parts, or both; numbers in, a verdict and a sentence out."""
 
-from nfad.drift.monitor import DriftMonitor, numbers_of
+from nfad.drift.monitor import DriftMonitor
+from nfad.drift.numbers import numbers_of
 from nfad.drift.state import DriftState
 
 __all__ = ["DriftMonitor", "DriftState", "numbers_of"]

@@ -14,10 +14,11 @@ import numpy as np
 from nfad.drift import words
 from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, most_above, shift
 from nfad.drift.evidence import Evidence, alarm_level
+from nfad.drift.numbers import Numbers
 from nfad.drift.ranks import Ranks, cells, rank_errors
-from nfad.drift.state import UNABSORBED, Answer, Block, DriftState, block, verdict
+from nfad.drift.state import UNABSORBED, UNJUDGED, Answer, Block, DriftState, block, verdict
+from nfad.drift.unjudged import Unjudged
 from nfad.errors import NfadError
-from nfad.records import InspectionRecord, Prediction
 from nfad.stats.conformal import conformal_threshold, smallest_rate
 
 CUT = 0.2  # the highest-scoring share of normals, where defects are: left out where ordinary parts are compared
@@ -28,13 +29,6 @@ CROWD = (0.5, 0.9)  # flagged shares that may be defects or a change; no line ma
 PLAIN = 3.0  # standard errors that a person sees without an alarm, and is told are not yet enough for one
 FEW = 5  # ordinary parts without which nothing is said of their median
 SPARED = 0.1  # share of the rate, for either line, that too few normals have drawn it too low
-
-
-def numbers_of(part: Prediction | InspectionRecord) -> dict[str, float]:
-    """What a monitor is told of one part, by its prediction or by the record of it."""
-    families = {f"{words.FAMILY}{family}": share for family, share in part.nuisance_by_family.items()}
-    names = ("score", "unfiltered_score", "participation", "nuisance_fraction")
-    return {name: getattr(part, name) for name in names} | families
 
 
 class Settings(TypedDict, total=False):
@@ -51,7 +45,8 @@ class DriftMonitor:
 
     While parts are exchangeable with the normals, P(alarm within m parts) ≤ rate + m / (2 run_length), and the mean
     number of parts before a false alarm is at least run_length, whatever the distributions and however few the normals.
-    `flag_rate` is the detector's own false-alarm rate, `Detector.false_alarm_rate`.
+    `flag_rate` is the detector's own false-alarm rate, `Detector.false_alarm_rate`. A photo that is not judged is None:
+    it is no part, and only counted, under a promise of its own (`Unjudged`).
     """
 
     def __init__(
@@ -96,25 +91,28 @@ class DriftMonitor:
         self._counted = np.zeros((RECENT, len(self._columns)), dtype=bool)
         self._bulk_p = np.full(RECENT, np.nan)
         self._blocks: deque[Block] = deque(maxlen=BLOCKS)
+        self._unjudged = Unjudged(rate, run_length)
 
     @classmethod
     def replay(
-        cls, normals: Mapping[str, Sequence[float]], parts: Iterable[Mapping[str, float]], **settings: Unpack[Settings]
+        cls, normals: Mapping[str, Sequence[float]], parts: Iterable[Numbers], **settings: Unpack[Settings]
     ) -> DriftMonitor:
         """The monitor that has seen these parts in this order."""
         monitor = cls(normals, **settings)
         monitor.extend(parts)
         return monitor
 
-    def extend(self, parts: Iterable[Mapping[str, float]]) -> None:
+    def extend(self, parts: Iterable[Numbers]) -> None:
         """Take in the next parts, which many at a time is quicker by far."""
         parts = iter(parts)
         while some := list(islice(parts, BLOCK)):
-            self._take(self._checked(some))
+            rows = self._checked([numbers for numbers in some if numbers is not None])
+            self._unjudged.extend([numbers is None for numbers in some])
+            self._take(rows)
 
-    def update(self, numbers: Mapping[str, float]) -> None:
+    def update(self, numbers: Numbers) -> None:
         """Take in the next part; one whose numbers will not do is refused and leaves no trace."""
-        self._take(self._checked([numbers]))
+        self.extend([numbers])
 
     def _checked(self, parts: Sequence[Mapping[str, float]]) -> np.ndarray:
         try:
@@ -169,6 +167,7 @@ class DriftMonitor:
             since = min(answer.since for answer in (bulk, tail) if answer.since)
             tail = replace(tail, alarm=True, level=max(tail.level or 0.0, 1.0), since=since, moved=("score",))
             bulk, doubtful = Answer("bulk", False, None, None, (), words.CROWDED), True
+        unjudged = self._unjudged.answer()
         told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful, lower)
         dating = (bulk,) if told == UNABSORBED else (nuisance, tail)
         since = min((answer.since for answer in dating if answer.since), default=None)
@@ -176,14 +175,17 @@ class DriftMonitor:
         if len(scores):
             tail = replace(tail, effect=words.tail_effect(self._threshold, self._flag_rate, tail.alarm, scores))
         filling = self._parts % BLOCK
+        sentence = words.sentence(told, since, self._parts, nuisance, bulk, tail, doubtful)
         return DriftState(
-            verdict=told,
-            sentence=words.sentence(told, since, self._parts, nuisance, bulk, tail, doubtful),
+            verdict=UNJUDGED if unjudged.alarm else told,
+            sentence=words.with_unjudged(sentence, self._parts, self._unjudged.photos, unjudged),
+            photos=self._unjudged.photos,
             parts=self._parts,
             since=since,
             nuisance=nuisance,
             bulk=bulk,
             tail=tail,
+            not_judged=unjudged,
             normals=self._block(self._held_out, 0),
             blocks=(*self._blocks, self._block(self._last(filling))) if filling else tuple(self._blocks),
         )

@@ -13,18 +13,19 @@ UNABSORBED = "drift the filter does not absorb"
 DEFECTS = "more defects"
 ABSORBED_AND_DEFECTS = "acquisition drift, absorbed by the filter, and more defects"
 UNSETTLED = "more flagged parts, cause not settled"
-VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED)
+UNJUDGED = "many photos are not judged"  # before all others, which speak of the judged ones alone
+VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One question's: nuisance (has the acquisition moved?), bulk (do ordinary parts score as before?), or tail (are
-    more parts flagged?)."""
+    """One question's: nuisance (has the acquisition moved?), bulk (do ordinary parts score as before?), tail (are more
+    parts flagged?), or not_judged (are too many photos not judged?)."""
 
     question: str
     alarm: bool
     level: float | None  # evidence as a share of what raises the alarm; None where the question cannot be told
-    since: int | None  # number of the first changed part, from 1, as best the evidence tells
+    since: int | None  # number of the first changed part (not_judged: photo), from 1, as best the evidence tells
     moved: tuple[str, ...]  # names that alarm, the first to do so first
     effect: str  # how much, in words; of the parts since, or of the latest where there is no alarm
 
@@ -43,15 +44,17 @@ class Block:
 
 @dataclass(frozen=True)
 class DriftState:
-    """Where a model stands against its held-out normals after so many parts."""
+    """Where a model stands against its held-out normals after so many parts. A part is a photo that was judged."""
 
     verdict: str
     sentence: str
+    photos: int
     parts: int
     since: int | None
     nuisance: Answer
     bulk: Answer
     tail: Answer
+    not_judged: Answer
     normals: Block  # the held-out normals themselves; their `first` is 0
     blocks: tuple[Block, ...]  # the latest, oldest first; the last one may be still filling
 
@@ -67,7 +70,8 @@ def block(names: tuple[str, ...], rows: np.ndarray, first: int, flagged: int) ->
 
 
 def verdict(nuisance: bool, tail: bool, bulk: bool, bulk_doubtful: bool, bulk_lower: bool) -> str:
-    """What has moved, taken together; a tail grows with its bulk, so only a bulk that stands makes it defects.
+    """What has moved in the parts, taken together; a tail grows with its bulk, so only a bulk that stands makes it
+    defects.
 
     A bulk that fell while a nuisance moved is absorbed: the filter takes off more than it has to, and flags nobody.
     """

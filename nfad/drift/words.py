@@ -54,6 +54,29 @@ def tail_effect(threshold: float, flag_rate: float, alarm: bool, seen: np.ndarra
     )
 
 
+def unjudged_effect(count: int, photos: int, tolerated: float, alarm: bool) -> str:
+    """How many photos are not judged, with Clopper and Pearson's interval."""
+    if not count:
+        return f"every one of {photos:,} photos is judged"
+    found = rate_interval(count, photos)
+    more = not_yet(found.low > tolerated and not alarm)
+    return (
+        f"{count:,} of {photos:,} photos are not judged, {found.value:.1%} (95 % interval {found.low:.1%} to "
+        f"{found.high:.1%}){more}"
+    )
+
+
+def with_unjudged(parts: str, judged: int, photos: int, unjudged: Answer) -> str:
+    """The sentence on the judged parts with what is to be said of the photos that are not."""
+    if unjudged.alarm:
+        start = f"Many photos are not judged since about photo {unjudged.since:,}"
+        told = f"{start}: {unjudged.effect}; look at some of them."
+        return f"{told} Of those judged: {parts[0].lower()}{parts[1:]}" if judged else told
+    if judged == photos:
+        return parts
+    return f"{parts} Not judged, and so left out: {photos - judged:,} of {photos:,} photos."
+
+
 def sentence(
     verdict: str, since: int | None, parts: int, nuisance: Answer, bulk: Answer, tail: Answer, doubtful: bool
 ) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.model import Model
-from nfad.records import InspectionRecord
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, InspectionRecord
 from nfad.report.pictures import full_at
 from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
@@ -42,6 +42,8 @@ class ServedModel:
         self.model: Model = model if rate is None else model.at_rate(rate)
         self.monitor = self._replayed_monitor()
         self.queue = Queue(name, lambda: self.model, self.keep, places, model.config.batch)
+        for verdict in (NORMAL, ANOMALOUS, NOT_JUDGED):
+            metrics.inspections.labels(name, verdict)  # from the start, so that an alert finds a zero and not nothing
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
         metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
 

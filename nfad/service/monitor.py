@@ -23,7 +23,7 @@ class Monitor:
             self.update(inspection)
 
     def update(self, inspection: Inspection) -> None:
-        """Take in the next inspection; one that lacks a number says nothing about drift."""
+        """Take in the next inspection; a judged one that lacks a number says nothing about drift."""
         with self._lock:
             try:
                 self._monitor.update(numbers_of(inspection))

@@ -176,7 +176,8 @@ def png(values: np.ndarray) -> bytes:
 
 def raw(view: np.ndarray) -> np.ndarray:
     """A map as the 16-bit values it is stored in."""
-    return np.rint((np.nan_to_num(view) - LOW) * (65535 / SPAN)).clip(0, 65535).astype(np.uint16)
+    known = np.nan_to_num(view, posinf=LOW + SPAN, neginf=LOW)
+    return np.rint((known - LOW) * (65535 / SPAN)).clip(0, 65535).astype(np.uint16)
 
 
 def jpeg(values: np.ndarray) -> bytes:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from nfad.records import RECORD_FIELDS, InspectionRecord
 from nfad.service.record import NOTE_LENGTH, Inspection
 
-Verdict = Literal["normal", "anomalous"]
+Verdict = Literal["normal", "anomalous", "not judged"]
 Number = Annotated[float | None, Field(description="null where it is not defined")]
 
 
@@ -193,7 +193,8 @@ class WhatIf(BaseModel):
     model: str
     rate: float
     threshold: float
-    inspections: int
+    inspections: int = Field(description="those that were judged")
+    not_judged: int = Field(description="photos that were not, which no rate changes")
     anomalous: Change
     newly_rejected: int
     newly_accepted: int
@@ -207,7 +208,7 @@ class WhatIf(BaseModel):
 class Question(BaseModel):
     alarm: bool
     level: Number = Field(description="evidence as a share of what raises the alarm")
-    since: int | None
+    since: int | None = Field(description="number of a part; of `not_judged`, of a photo")
     moved: list[str]
     effect: str
 
@@ -230,9 +231,10 @@ class DriftOut(BaseModel):
     state: str = Field(examples=["steady"])
     alarm: bool
     sentence: str
-    parts: int
-    since: int | None
-    since_time: str | None
+    photos: int
+    parts: int = Field(description="photos that were judged")
+    since: int | None = Field(description="number of a part")
+    since_time: str | None = Field(description="of the first photo that was not judged, if that is the alarm")
     questions: dict[str, Question]
     normals: Block
     blocks: list[Block]
@@ -276,7 +278,8 @@ class ReviewReport(BaseModel):
     """How often a model agrees with the operator's reviews."""
 
     model: str
-    counts: Counts
+    counts: Counts = Field(description="of judged parts, as are all figures but the next")
+    not_judged: Counts = Field(description="of photos that were not judged, apart")
     table: Table
     precision: Range
     recall: Range

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException
@@ -48,11 +47,16 @@ def is_authenticated(headers: Mapping[str, str], token: str | None) -> bool:
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and tokens_match(given.strip(), token):
         return True
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return False
-    return cookie is not None and tokens_match(cookie.value, session_cookie(token))
+    return any(tokens_match(each, session_cookie(token)) for each in cookies(headers.get("cookie", ""), COOKIE))
+
+
+def cookies(header: str, name: str) -> Iterator[str]:
+    """The values under that name. Programs of the same host share this header and write what they like into it, at
+    which `http.cookies` stops reading, so it is only cut at its semicolons, as browsers do."""
+    for each in header.split(";"):
+        key, _, value = each.partition("=")
+        if key.strip() == name:
+            yield value.strip()
 
 
 def is_cross_origin(headers: Mapping[str, str]) -> bool:
@@ -60,7 +64,12 @@ def is_cross_origin(headers: Mapping[str, str]) -> bool:
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    except ValueError:  # e.g. http://[, which is nobody's
+        return True
 
 
 def is_local_host(host: str) -> bool:

@@ -20,11 +20,12 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
-from nfad.records import ANOMALOUS, NORMAL
-from nfad.service.record import Inspection, first_id
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
+from nfad.service.record import REVIEWS, Inspection, first_id
 from nfad.service.tables import INSPECTIONS, METADATA, RATES
 
 ROWS = INSPECTIONS.c
+JUDGED = ROWS.verdict != NOT_JUDGED
 CHUNK = 500  # rows read at once where there may be millions
 
 
@@ -45,8 +46,8 @@ class Filters:
         for name in ("model", "verdict"):
             if (value := getattr(self, name)) is not None:
                 yield ROWS[name] == value
-        if self.changed is not None:
-            yield (ROWS.verdict != ROWS.unfiltered_verdict) == self.changed
+        if self.changed is not None:  # a photo that is not judged has no verdict to change or to leave as it is
+            yield sa.and_(JUDGED, (ROWS.verdict != ROWS.unfiltered_verdict) == self.changed)
         if self.review in ("none", "any"):
             yield ROWS.review_verdict.is_(None) if self.review == "none" else ROWS.review_verdict.is_not(None)
         elif self.review is not None:
@@ -121,11 +122,16 @@ class Store:
             connection.execute(RATES.insert(), {"model": model, "rate": rate})
 
     def counts(self, model: str, sha256: str, threshold: float) -> dict[str, int]:
-        """How the inspections of one model file were judged, and how they would be at another threshold."""
-        was, would = ROWS.verdict == ANOMALOUS, ROWS.score > threshold
-        good, bad = ROWS.review_verdict == "good", ROWS.review_verdict == "bad"
+        """How the inspections of one model file were judged, and how they would be at another threshold.
+
+        Photos that are not judged, which no threshold changes, are counted apart, as `not_judged` and so on.
+        """
+        was, would = ROWS.verdict == ANOMALOUS, sa.and_(JUDGED, ROWS.score > threshold)
+        said = {verdict: ROWS.review_verdict == verdict for verdict in REVIEWS}
+        good, bad = (sa.and_(JUDGED, said[verdict]) for verdict in ("good", "bad"))
+        unjudged = sa.not_(JUDGED)
         wanted = {
-            "inspections": sa.true(),
+            "inspections": JUDGED,
             "anomalous": was,
             "anomalous_then": would,
             "newly_rejected": sa.and_(ROWS.verdict == NORMAL, would),
@@ -136,7 +142,9 @@ class Store:
             "missed_then": sa.and_(bad, sa.not_(would)),
             "good": good,
             "bad": bad,
-            "unsure": ROWS.review_verdict == "unsure",
+            "unsure": sa.and_(JUDGED, said["unsure"]),
+            "not_judged": unjudged,
+            **{f"not_judged_{verdict}": sa.and_(unjudged, is_said) for verdict, is_said in said.items()},
         }
         counts = [sa.func.count(sa.case((condition, 1))).label(name) for name, condition in wanted.items()]
         with self._engine.connect() as connection:
@@ -152,8 +160,9 @@ class Store:
         return {"rejected": self._read(rejected), "accepted": self._read(accepted)}
 
     def reviewed_scores(self, model: str, sha256: str, verdict: str) -> list[float]:
+        """Of judged parts only."""
         chosen = sa.select(ROWS.score).where(
-            ROWS.model == model, ROWS.model_sha256 == sha256, ROWS.review_verdict == verdict
+            ROWS.model == model, ROWS.model_sha256 == sha256, ROWS.review_verdict == verdict, JUDGED
         )
         with self._engine.connect() as connection:
             return list(connection.scalars(chosen))
@@ -163,9 +172,9 @@ class Store:
         mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256)
         return self._read(sa.select(INSPECTIONS).where(mine).order_by(ROWS.id.desc()).limit(count))[::-1]
 
-    def time_of_part(self, model: str, sha256: str, newer: int) -> str | None:
-        """The time of the inspection that this many newer ones have followed."""
-        mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256)
+    def time_of(self, model: str, sha256: str, newer: int, *, judged: bool) -> str | None:
+        """The time of the inspection that this many newer ones have followed, of the judged ones or of all."""
+        mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256, JUDGED if judged else sa.true())
         with self._engine.connect() as connection:
             return connection.scalar(sa.select(ROWS.time).where(mine).order_by(ROWS.id.desc()).offset(newer).limit(1))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote_to_bytes
 
 from PIL import Image
 from python_multipart.exceptions import FormParserError
@@ -25,6 +27,8 @@ from nfad.vision.pixels import FORMATS, MAX_PIXELS, MIN_SIDE
 FIELD = "image"
 OVERHEAD = 64 * 1024  # boundaries and headers around the files
 BUFFER = 1 << 20  # bytes gathered in memory before a thread writes them
+PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:\\.|[^"\\])*"|[^;]*)')  # of a header
+LATIN = "iso-8859-1"  # the only character set but UTF-8 that RFC 5987 names
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,17 @@ def _suffix(upload: Upload) -> str:
     return FORMATS.get(str(kind), ".jpg")  # Pillow calls a JPEG that holds several pictures MPO
 
 
+def extended_name(disposition: bytes) -> str | None:
+    """The `filename*` (RFC 5987) of a Content-Disposition. A form should have none (RFC 7578), but some clients send
+    nothing else."""
+    for name, value in PARAMETER.findall(disposition.decode("latin-1")):
+        if name.lower() == "filename*":
+            charset, _, rest = value.strip().strip('"').partition("'")
+            encoded = rest.partition("'")[2] if rest else charset
+            return unquote_to_bytes(encoded).decode(LATIN if charset.lower() == LATIN else "utf-8", "replace")
+    return None
+
+
 class _Form:
     """A multipart body, part by part into files; called from one thread after the other, never from two at once."""
 
@@ -161,12 +176,14 @@ class _Form:
 
     def _open(self) -> None:
         _, options = parse_options_header(self._disposition)
+        plain = options.get(b"filename")
+        name = extended_name(self._disposition) if plain is None else plain.decode("utf-8", "replace")
         self._disposition = b""
-        if options.get(b"name") != FIELD.encode() or b"filename" not in options:
+        if options.get(b"name") != FIELD.encode() or name is None:
             return  # another field: read past
         if len(self._paths) == self._most:
             raise ApiError(400, f"at most {self._most} files are taken at once")
-        self._image = as_text(options[b"filename"].decode("utf-8", "replace"), NAME_LENGTH)
+        self._image = as_text(name, NAME_LENGTH)
         path = self._pictures.new_upload()
         self._file = path.open("xb")
         self._paths.append(path)

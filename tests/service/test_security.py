@@ -55,6 +55,7 @@ def test_other_sites_pages_change_nothing(locked):
     foreign = [
         {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": own + ".evil.example"}, {"Origin": ""},
         {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": f"http://{locked.base_url.host}:1"},
+        {"Origin": "http://["}, {"Origin": "http://[::1"}, {"Origin": "http://\u2100.example".encode()},
     ]  # fmt: skip
     for headers in foreign:
         for method, address in (("POST", "/v1/inspect"), ("PUT", "/v1/models/part/rate"), ("POST", "/v1/login")):
@@ -62,6 +63,28 @@ def test_other_sites_pages_change_nothing(locked):
             assert answer.status_code == 403, (headers, address)
     answer = locked.put("/v1/models/part/rate", json={"rate": 0.5}, headers=known | {"Origin": own})
     assert answer.status_code == 200
+
+
+def test_an_origin_that_is_none_is_refused_where_there_is_no_token(client):
+    for method, address in (("POST", "/v1/inspect"), ("PUT", "/v1/models/part/rate"), ("DELETE", "/nothing")):
+        assert client.request(method, address, headers={"Origin": "http://["}).status_code == 403, address
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        '{"theme":"dark","rows":[1, 2]}', 'prefs={"theme":"dark","rows":[1, 2]}', "flag", "a b=c d", "half=", "=", ";;",
+        'quoted="a; b"', "nfad=old", "sp[ace]=1", "comma=a,b", "nfad", "é=ü",
+    ],
+)  # fmt: skip
+def test_the_cookie_is_found_among_those_of_other_programs(locked, before):
+    ours = f"nfad={session_cookie(TOKEN)}"
+    for cookies in (f"{before}; {ours}", f"{ours}; {before}", f"x=1;{before};{ours};y"):
+        answer = httpx.get(locked.base_url.join("/v1/models"), headers={"Cookie": cookies.encode()})
+        assert answer.status_code == 200, cookies
+    for cookies in (f"{before}; x{ours}", f"{before}; {ours}0", f"{before}; nfad={TOKEN}"):
+        answer = httpx.get(locked.base_url.join("/v1/models"), headers={"Cookie": cookies.encode()})
+        assert answer.status_code == 401, cookies
 
 
 def test_only_local_names_lead_to_a_service_without_a_token(client):

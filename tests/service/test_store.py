@@ -110,7 +110,43 @@ def test_counts_agree_with_plain_python(store):
     assert (counts["good"], counts["bad"], counts["unsure"]) == (3, 3, 3)
     assert sorted(store.reviewed_scores("part", "aa", "bad")) == [row.score for row in bad]
     assert store.latest("part", "aa", 2) == mine[-2:]
-    assert store.time_of_part("part", "aa", 1) == mine[-2].time
+    assert store.time_of("part", "aa", 1, judged=True) == mine[-2].time
+
+
+def unjudged(number, **changes):
+    plain = {"verdict": "not judged", "unfiltered_verdict": "anomalous", "strangeness": 1.5}
+    return inspection(number, **plain | changes)
+
+
+def test_what_is_not_judged_is_counted_apart_and_changes_sides_at_no_threshold(store):
+    judged = [
+        inspection(n, score=float(n), verdict="anomalous" if n > 2 else "normal", review_verdict=["good", "bad"][n % 2])
+        for n in range(5)
+    ]
+    store.add(judged)
+    before = store.counts("part", "aa", 1.0)
+    assert before["not_judged"] == 0
+    others = [
+        unjudged(10, score=9.0, review_verdict="good"), unjudged(11, score=0.0, review_verdict="bad"),
+        unjudged(12, score=None, unfiltered_score=None, unfiltered_verdict=None), unjudged(13, review_verdict="unsure"),
+    ]  # fmt: skip
+    store.add(others)
+    after = store.counts("part", "aa", 1.0)
+    apart = {"not_judged": 4, "not_judged_good": 1, "not_judged_bad": 1, "not_judged_unsure": 1}
+    assert after == before | apart
+    for threshold in (-1.0, 1.0, 99.0):
+        changing = store.changing("part", "aa", threshold, 99)
+        assert {each.verdict for some in changing.values() for each in some} <= {"normal", "anomalous"}
+    assert sorted(store.reviewed_scores("part", "aa", "good")) == [0.0, 2.0, 4.0]
+    assert store.time_of("part", "aa", 1, judged=True) == judged[-2].time
+    assert store.time_of("part", "aa", 1, judged=False) == others[-2].time
+    assert store.find(Filters(verdict="not judged"), 9) == others[::-1]
+
+
+def test_the_filter_neither_changed_nor_left_a_verdict_that_there_is_not(store):
+    store.add([inspection(1), inspection(2, verdict="anomalous"), unjudged(3), unjudged(4, unfiltered_verdict=None)])
+    assert [each.image for each in store.find(Filters(changed=True), 9)] == ["2.png"]
+    assert [each.image for each in store.find(Filters(changed=False), 9)] == ["1.png"]
 
 
 def test_reviews_rates_and_pictures(store):

@@ -133,6 +133,41 @@ def test_a_file_name_is_text_and_never_a_path(client, name):
         }  # fmt: skip
 
 
+def post_named(client, disposition):
+    """An upload whose part says this of itself."""
+    body = b"--x\r\nContent-Disposition: form-data; " + disposition + b"\r\n\r\n" + png() + b"\r\n--x--\r\n"
+    return client.post("/v1/inspect", content=body, headers={"Content-Type": "multipart/form-data; boundary=x"})
+
+
+@pytest.mark.parametrize(
+    ("disposition", "name"),
+    [
+        (b"name=image; filename*=UTF-8''na%C3%AFve%20%E5%90%8D.png", "naïve 名.png"),
+        (b"name=\"image\"; filename*=utf-8'de'a.png", "a.png"),
+        (b"name=image;FILENAME*=iso-8859-1''%E9.png", "é.png"),
+        (b"name=image; filename*=unheard-of''%C3%A9.png", "é.png"),
+        (b"name=image; filename*=rot13''%C3%A9.png", "é.png"),
+        (b"name=image; filename*=utf-8''%FF%00a.png", "\ufffda.png"),
+        (b'name="image"; filename*="UTF-8\'\'a%3Bb.png"', "a;b.png"),
+        (b"name=image; filename*=plain.png", "plain.png"),
+        (b"name=image; filename*=", ""),
+        (b"name=image; filename=\"a.png\"; filename*=utf-8''b.png", "a.png"),
+    ],
+)
+def test_a_file_may_be_named_in_the_extended_way_alone(client, disposition, name):
+    answer = post_named(client, disposition)
+    assert answer.status_code == 200 and answer.json()["image"] == name, answer.text
+
+
+@pytest.mark.parametrize(
+    "disposition",
+    [b'name="other; filename*=a.png"', b"name=other; filename*=utf-8''a.png", b'name=image; x="; filename*=a"'],
+)
+def test_what_only_looks_like_a_file_name_is_none(client, disposition):
+    answer = post_named(client, disposition)
+    assert answer.status_code == 400 and "no file in a field named image" in answer.json()["error"]
+
+
 @pytest.mark.parametrize(
     ("headers", "content"),
     [

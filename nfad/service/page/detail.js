@@ -8,6 +8,8 @@ import {
   familyTint,
   familyWords,
   icon,
+  isJudged,
+  kind,
   moment,
   number,
   percent,
@@ -19,7 +21,7 @@ import {
 import { viewer } from "./viewer.js";
 
 export const changed = inspection =>
-  inspection.unfiltered_score !== null && inspection.unfiltered_verdict !== inspection.verdict;
+  isJudged(inspection) && inspection.unfiltered_score !== null && inspection.unfiltered_verdict !== inspection.verdict;
 
 // { node, flip, mark(verdict) }; `told` hears of the inspection after each review.
 export function detail(station, inspection, { told = () => {}, level = "h2" } = {}) {
@@ -29,7 +31,7 @@ export function detail(station, inspection, { told = () => {}, level = "h2" } = 
   const title = el(level, { tabindex: -1, class: "file" }, el("bdi", {}, inspection.image || "without a name"));
   const node = el(
     "article",
-    { class: `detail ${inspection.verdict}`, "aria-label": `Inspection of ${inspection.image}` },
+    { class: `detail ${kind(inspection.verdict)}`, "aria-label": `Inspection of ${inspection.image}` },
     el(
       "header",
       {},
@@ -51,7 +53,7 @@ export function detail(station, inspection, { told = () => {}, level = "h2" } = 
         verdict(inspection),
         scores(inspection, under),
         opinion.node,
-        deviation(station, inspection, under),
+        isJudged(inspection) && deviation(station, inspection, under),
         downloads(inspection),
       ),
     ),
@@ -62,15 +64,23 @@ export function detail(station, inspection, { told = () => {}, level = "h2" } = 
 function verdict(inspection) {
   return el(
     "div",
-    { class: `verdict ${inspection.verdict}` },
+    { class: `verdict ${kind(inspection.verdict)}` },
     el("p", { class: "word" }, icon(inspection.verdict), word(inspection.verdict)),
-    el("p", {}, inspection.explanation),
+    el("p", {}, isJudged(inspection) ? inspection.explanation : reason(inspection)),
+    !isJudged(inspection) && el("p", {}, "Neither good nor bad: look at the part itself, or take the photo again."),
     changed(inspection) && el("p", { class: "turned" }, icon("turned"), "Verdict changed by the filter"),
   );
 }
 
+// Why a photo is not judged, without the verdict before it.
+const reason = ({ explanation }) => {
+  const words = explanation.replace(/^Not judged: /, "");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+};
+
 function scores(inspection, heading) {
   const { score, threshold, unfiltered_score, unfiltered_threshold, scale } = inspection;
+  if (!isJudged(inspection)) return unjudgedScores(inspection, heading);
   return el(
     "section",
     { "aria-label": "Score against threshold" },
@@ -84,10 +94,34 @@ function scores(inspection, heading) {
     el(
       "p",
       { class: "soft" },
-      [odds(inspection.p_value), `Threshold for a false-alarm rate of ${rateWords(inspection.false_alarm_rate)}.`].join(" "),
+      [
+        odds(inspection.p_value),
+        `Threshold for a false-alarm rate of ${rateWords(inspection.false_alarm_rate)}.`,
+        strangeWords(inspection),
+      ].join(" "),
     ),
   );
 }
+
+// Compared with no threshold: on this photo there is nothing that it would decide.
+function unjudgedScores(inspection, heading) {
+  const { score, unfiltered_score, scale } = inspection;
+  return el(
+    "section",
+    { "aria-label": "Score" },
+    el(heading, {}, "Score, which says nothing about this part"),
+    el(
+      "div",
+      { class: "score" },
+      bar("With filter", score, null, scale),
+      bar("Without", unfiltered_score, null, scale),
+    ),
+    inspection.strangeness !== null && el("p", { class: "soft" }, strangeWords(inspection)),
+  );
+}
+
+const strangeWords = ({ strangeness }) =>
+  strangeness === null ? "" : `Strangeness ${number(strangeness)}; above 1 a photo is not judged.`;
 
 function bar(words, score, threshold, scale) {
   const along = value => `${Math.min(100, Math.max(0, (100 * (value ?? 0)) / scale)).toFixed(1)}%`;
@@ -100,7 +134,7 @@ function bar(words, score, threshold, scale) {
       styled(el("i"), { width: along(score) }),
       threshold !== null && styled(el("u"), { left: along(threshold) }),
     ),
-    el("span", { class: "figures" }, compared(score, threshold)),
+    el("span", { class: "figures" }, threshold === null ? number(score) : compared(score, threshold)),
   ];
 }
 
@@ -232,7 +266,11 @@ export function tile(inspection, then = null) {
         { class: "line" },
         then && el("span", { class: "soft" }, `${word(inspection.verdict)} →`),
         badge(then ?? inspection.verdict),
-        el("span", { class: "soft" }, compared(inspection.score, inspection.threshold)),
+        el(
+          "span",
+          { class: "soft" },
+          isJudged(inspection) ? compared(inspection.score, inspection.threshold) : reason(inspection),
+        ),
       ),
       el(
         "span",

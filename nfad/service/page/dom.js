@@ -36,6 +36,10 @@ const SHAPES = {
     ["rect", { x: 2.5, y: 2.5, width: 19, height: 19, rx: 4 }],
     ["path", { d: "M9 9.5c0-4 6-4 6-.3 0 2.3-3 2.3-3 4.6m0 3.2v.4", class: "cut" }],
   ],
+  "not judged": [
+    ["path", { d: "M7.9 2h8.2L22 7.9v8.2L16.1 22H7.9L2 16.1V7.9z" }],
+    ["path", { d: "M7.5 12h9", class: "cut" }],
+  ],
   turned: [["path", { d: "M4 9h13l-4-4m7 10H7l4 4", class: "stroke" }]],
   pending: [["circle", { cx: 12, cy: 12, r: 9, class: "stroke dots" }]],
 };
@@ -49,11 +53,23 @@ export const icon = name =>
     SHAPES[name].map(([tag, given]) => svg(tag, given)),
   );
 
-const WORDS = { normal: "Normal", anomalous: "Anomalous", good: "Good", bad: "Bad", unsure: "Unsure" };
+const WORDS = {
+  normal: "Normal",
+  anomalous: "Anomalous",
+  "not judged": "Not judged",
+  good: "Good",
+  bad: "Bad",
+  unsure: "Unsure",
+};
 
 export const word = verdict => WORDS[verdict] ?? verdict;
+export const kind = verdict => verdict.replace(" ", "-"); // as a class of its own
 export const badge = (verdict, words = word(verdict)) =>
-  el("span", { class: `badge ${verdict}` }, icon(verdict), words);
+  el("span", { class: `badge ${kind(verdict)}` }, icon(verdict), words);
+
+// Neither good nor bad: its numbers are there, and say nothing about the part.
+export const isJudged = inspection => inspection.verdict !== "not judged";
+export const unjudged = model => `#/history?${new URLSearchParams({ verdict: "not judged", model })}`;
 
 export const number = (value, places = 2) => (Number.isFinite(value) ? value.toFixed(places) : "not measured");
 export const percent = (share, places = 0) => (Number.isFinite(share) ? `${(100 * share).toFixed(places)}%` : "–");
@@ -64,6 +80,8 @@ export const compared = (score, threshold) =>
   Number.isFinite(score) && Number.isFinite(threshold)
     ? `${number(score)} ${score > threshold ? ">" : "≤"} ${number(threshold)}`
     : "not measured";
+
+export const unseen = drift => drift === "many photos are not judged";
 
 // The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.
 export const absorbed = drift => drift === "acquisition drift, absorbed by the filter";

@@ -1,15 +1,29 @@
 // Whether the line still looks like the fit: the verdict, what it rests on, and charts.
 
 import * as api from "./api.js";
-import { absorbed, byId, el, familyTint, familyWords, icon, moment, percent, styled } from "./dom.js";
+import {
+  absorbed,
+  byId,
+  el,
+  familyTint,
+  familyWords,
+  icon,
+  kind,
+  moment,
+  percent,
+  styled,
+  unjudged,
+  unseen,
+} from "./dom.js";
 import { chart } from "./chart.js";
 
 const QUESTIONS = {
   nuisance: "Has the acquisition moved?",
   bulk: "Do ordinary parts score differently?",
   tail: "Are more parts flagged?",
+  not_judged: "Are many photos not judged?",
 };
-const ANSWERS = { normal: "No alarm", anomalous: "Yes", turned: "Yes", unsure: "Cannot be told" };
+const ANSWERS = { normal: "No alarm", anomalous: "Yes", "not judged": "Yes", turned: "Yes", unsure: "Cannot be told" };
 const FAMILY = "nuisance:";
 const capital = words => words.charAt(0).toUpperCase() + words.slice(1);
 
@@ -37,47 +51,55 @@ const flagged = model => `#/history?${new URLSearchParams({ verdict: "anomalous"
 
 function body(told, model) {
   const calm = absorbed(told.state);
-  const state = calm ? "turned" : told.alarm ? "anomalous" : "normal";
-  const since = told.since_time && el("p", { class: "soft" }, `Part ${told.since.toLocaleString("en")} was inspected ${moment(told.since_time)}.`);
+  const { tail, not_judged } = told.questions;
+  const state = calm ? "turned" : unseen(told.state) ? "not judged" : told.alarm ? "anomalous" : "normal";
+  const first = not_judged.alarm ? "The first of them" : `Part ${told.since?.toLocaleString("en")}`;
+  const since = told.since_time && el("p", { class: "soft" }, `${first} was inspected ${moment(told.since_time)}.`);
   return [
     el(
       "div",
-      { class: calm ? "verdict calm" : `verdict ${state}` },
+      { class: calm ? "verdict calm" : `verdict ${kind(state)}` },
       el("p", { class: "word" }, icon(state), capital(told.state)),
       el("p", {}, told.sentence),
       since,
-      told.questions.tail.alarm && el("p", {}, el("a", { href: flagged(told.model) }, "See the flagged parts")),
+      tail.alarm && el("p", {}, el("a", { href: flagged(told.model) }, "See the flagged parts")),
+      told.photos > told.parts &&
+        el("p", {}, el("a", { href: unjudged(told.model) }, "See the photos that are not judged")),
     ),
     el(
       "p",
       { class: "lead" },
-      "Three questions are asked of every part. An ordinary part is one that scores no higher than four fifths of the " +
-        "fit’s held-out normals; defects score higher, and so a minority of them does not disturb the first two.",
+      "Three questions are asked of every judged part. An ordinary part is one that scores no higher than four fifths " +
+        "of the fit’s held-out normals; defects score higher, and so a minority of them does not disturb the first two. " +
+        "A photo that is not judged says nothing about parts, so only the last question counts it.",
     ),
     el(
       "ul",
       { class: "questions" },
-      Object.entries(QUESTIONS).map(([name, words]) => question(words, told.questions[name], calm)),
+      Object.entries(QUESTIONS).map(([name, words]) =>
+        question(words, told.questions[name], name === "not_judged" ? "not judged" : calm ? "turned" : "anomalous"),
+      ),
     ),
     ...charts(told, model),
   ];
 }
 
-function question(words, { alarm, level, effect }, calm) {
-  const kind = alarm ? (calm ? "turned" : "anomalous") : level === null ? "unsure" : "normal";
+// `alarming` is what an alarm looks like.
+function question(words, { alarm, level, effect }, alarming) {
+  const answer = alarm ? alarming : level === null ? "unsure" : "normal";
   const share = Math.min(1, level);
   return el(
     "li",
     { class: "card" },
     el("h2", {}, words),
-    el("p", { class: `answered ${kind}` }, icon(kind), ANSWERS[kind]),
+    el("p", { class: `answered ${kind(answer)}` }, icon(answer), ANSWERS[answer]),
     level !== null && el(
       "div",
       { class: "score evidence" },
       el("span", {}, "Evidence"),
       el(
         "span",
-        { class: alarm && !calm ? "track over" : "track", "aria-hidden": "true" },
+        { class: answer === "anomalous" ? "track over" : "track", "aria-hidden": "true" },
         styled(el("i"), { width: `${100 * share}%` }),
       ),
       el("span", { class: "figures" }, alarm ? "enough for an alarm" : evidence(level)),

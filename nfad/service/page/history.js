@@ -1,7 +1,7 @@
 // Past inspections: a list that can be searched, and one of them in full.
 
 import * as api from "./api.js";
-import { byId, counted, el, latest } from "./dom.js";
+import { byId, counted, el, kind, latest } from "./dom.js";
 import { detail, tile } from "./detail.js";
 import { filterForm } from "./filters.js";
 import { news } from "./news.js";
@@ -94,7 +94,7 @@ export function historyView(station) {
     el(
       "li",
       { "data-id": inspection.id },
-      el("a", { class: `tile ${inspection.verdict}`, href: filters.address(inspection.id) }, tile(inspection)),
+      el("a", { class: `tile ${kind(inspection.verdict)}`, href: filters.address(inspection.id) }, tile(inspection)),
     );
 
   async function open(id) {

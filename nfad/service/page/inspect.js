@@ -125,7 +125,7 @@ export function inspectView(station) {
           "span",
           { class: "told" },
           el("bdi", { class: "name" }, job.name),
-          failed ? badge("unsure", "Not judged") : el("span", { class: "soft" }, job.progress || "being judged …"),
+          failed ? badge("unsure", "No verdict") : el("span", { class: "soft" }, job.progress || "being judged …"),
           failed && remedy(job),
         ),
       ),

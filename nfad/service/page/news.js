@@ -13,8 +13,11 @@ const from = (newest, since) => {
 };
 
 const told = fresh => {
-  const bad = fresh.filter(each => each.verdict === "anomalous").length;
-  return `${counted(fresh.length, "new inspection")}${bad ? `, ${bad.toLocaleString("en")} anomalous` : ""}`;
+  const among = ["anomalous", "not judged"].map(verdict => {
+    const count = fresh.filter(each => each.verdict === verdict).length;
+    return count && `${count.toLocaleString("en")} ${verdict}`;
+  });
+  return [counted(fresh.length, "new inspection"), ...among.filter(Boolean)].join(", ");
 };
 
 // `list`: { filters(), found(), hidden(), disturbed(), insert(inspections), reload() }, `page` of them at a time.

@@ -1,7 +1,7 @@
 // What the corrections say of the model, and the rate that would have done better.
 
 import * as api from "./api.js";
-import { byId, counted, el, percent, rateWords, styled } from "./dom.js";
+import { byId, counted, el, percent, rateWords, styled, unjudged } from "./dom.js";
 
 export function reviewView(station) {
   const place = byId("review-body");
@@ -20,14 +20,22 @@ export function reviewView(station) {
   return { name: "Review", show, keys: {} };
 }
 
-function body({ model, counts, table, precision, recall, suggestion, notes }, apply) {
+const said = ({ good, bad, unsure }) => `${good} good, ${bad} bad, ${unsure} unsure`;
+
+function body({ model, counts, not_judged, table, precision, recall, suggestion, notes }, apply) {
   const judged = counts.good + counts.bad;
   return [
     el(
       "ul",
       { class: "counts" },
-      figure(counts.inspections, "inspections", ""),
-      figure(counts.reviewed, "reviewed", `${counts.good} good, ${counts.bad} bad, ${counts.unsure} unsure`),
+      figure(counts.inspections, counts.inspections === 1 ? "judged part" : "judged parts", ""),
+      figure(counts.reviewed, "of them reviewed", said(counts)),
+      not_judged.inspections > 0 &&
+        figure(
+          not_judged.inspections,
+          "not judged",
+          not_judged.reviewed ? `${not_judged.reviewed} reviewed: ${said(not_judged)}` : "none of them reviewed",
+        ),
     ),
     el(
       "div",
@@ -48,7 +56,9 @@ function body({ model, counts, table, precision, recall, suggestion, notes }, ap
         "section",
         { class: "card", "aria-labelledby": "counted" },
         el("h2", { id: "counted" }, "Verdicts against the operator’s"),
-        confusion(table),
+        confusion(table, not_judged),
+        not_judged.inspections > 0 &&
+          el("p", { class: "soft" }, "Photos that are not judged are neither right nor wrong, and in no figure but these."),
       ),
     ),
     el(
@@ -87,7 +97,10 @@ function body({ model, counts, table, precision, recall, suggestion, notes }, ap
       "p",
       { class: "buttons" },
       el("a", { class: "button", href: "#/history?review=none" }, "Review further parts"),
-      judged
+      not_judged.inspections
+        ? el("a", { class: "button", href: unjudged(model) }, "See the photos that are not judged")
+        : null,
+      judged + not_judged.good + not_judged.bad
         ? el("a", { class: "button", href: api.exportAddress(model), download: "" }, "Export reviewed photos (zip)")
         : null,
     ),
@@ -114,7 +127,7 @@ function range(name, words, { value, low, high }) {
   );
 }
 
-function confusion({ rejected_bad, rejected_good, accepted_bad, accepted_good }) {
+function confusion({ rejected_bad, rejected_good, accepted_bad, accepted_good }, apart) {
   const row = (words, ...cells) =>
     el(
       "tr",
@@ -143,6 +156,7 @@ function confusion({ rejected_bad, rejected_good, accepted_bad, accepted_good })
       {},
       row("Rejected", [rejected_bad, "right"], [rejected_good, "wrong"]),
       row("Accepted", [accepted_bad, "wrong"], [accepted_good, "right"]),
+      apart.inspections > 0 && row("Not judged", [apart.bad, "neither"], [apart.good, "neither"]),
     ),
   );
 }

@@ -1,7 +1,7 @@
 // The page put together: who is logged in, which model, which view, what is said, and the keys.
 
 import * as api from "./api.js";
-import { absorbed, byId, el, icon } from "./dom.js";
+import { absorbed, byId, el, icon, kind, unseen } from "./dom.js";
 import { driftView } from "./drift.js";
 import { historyView } from "./history.js";
 import { inspectView } from "./inspect.js";
@@ -111,14 +111,16 @@ function alarm() {
     return void chip.replaceChildren(icon("unsure"), el("span", {}, "Connection lost"));
   }
   const moved = station.models.filter(model => model.drift !== "steady");
-  const kind = !moved.length ? "good" : moved.every(model => absorbed(model.drift)) ? "turned" : "bad";
-  let words = moved.length ? "Drift" : "Steady";
+  const blind = moved.length && moved.every(model => unseen(model.drift));
+  const calm = moved.every(model => absorbed(model.drift));
+  const state = !moved.length ? "good" : blind ? "not judged" : calm ? "turned" : "bad";
+  let words = blind ? "Not judged" : moved.length ? "Drift" : "Steady";
   if (station.models.length > 1 && moved.length)
     words += `: ${moved.length > 1 ? `${moved.length} models` : moved[0].name}`;
   const told = moved.map(model => `${model.name}, ${model.drift}`).join("; ");
-  chip.className = `chip ${kind === "turned" ? "calm" : kind}`;
+  chip.className = `chip ${state === "turned" ? "calm" : kind(state)}`;
   chip.setAttribute("aria-label", moved.length ? `Drift alarm: ${told}` : "Drift: steady");
-  chip.replaceChildren(icon(kind), el("span", {}, words));
+  chip.replaceChildren(icon(state), el("span", {}, words));
 }
 
 async function refresh(signal) {

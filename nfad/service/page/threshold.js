@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { tile } from "./detail.js";
-import { byId, counted, el, icon, latest, number, rateWords, styled } from "./dom.js";
+import { byId, counted, el, icon, latest, number, rateWords, styled, unjudged } from "./dom.js";
 
 export function thresholdView(station) {
   const [form, rates, panel, apply] = ["rate-form", "rates", "what-if", "rate-apply"].map(byId);
@@ -79,10 +79,19 @@ export function thresholdView(station) {
 }
 
 function effect(told, inUse) {
-  const { inspections, anomalous, newly_rejected, newly_accepted } = told;
+  const { inspections, not_judged, anomalous, newly_rejected, newly_accepted } = told;
   const head = el("h2", {}, inUse ? `At ${rateWords(told.rate)}, as it is` : `If it were ${rateWords(told.rate)}`);
+  const apart =
+    not_judged > 0 &&
+    el(
+      "p",
+      { class: "apart" },
+      icon("not judged"),
+      `${counted(not_judged, "photo")} not judged, and no threshold changes that. `,
+      el("a", { href: unjudged(told.model) }, "See them"),
+    );
   if (!inspections)
-    return [head, el("p", {}, "This model has judged nothing yet, so there is nothing to compare with.")];
+    return [head, el("p", {}, "This model has judged nothing yet, so there is nothing to compare with."), apart];
   const move =
     newly_rejected + newly_accepted
       ? `${counted(newly_rejected, "accepted part")} would be rejected, ` +
@@ -95,7 +104,7 @@ function effect(told, inUse) {
     el(
       "p",
       { class: "answer" },
-      `Of ${counted(inspections, "past inspection")}, ${at_rate.toLocaleString("en")} would be rejected, ` +
+      `Of ${counted(inspections, not_judged ? "judged part" : "past inspection")}, ${at_rate.toLocaleString("en")} would be rejected, ` +
         `${instead}. ${move}`,
     ),
     el(
@@ -104,6 +113,7 @@ function effect(told, inUse) {
       strip("As judged", as_judged, inspections),
       strip("At this rate", at_rate, inspections),
     ),
+    apart,
     parts("would be rejected", "anomalous", newly_rejected, told.rejected, told.threshold),
     parts("would be accepted", "normal", newly_accepted, told.accepted, told.threshold),
     ...wrong(told),

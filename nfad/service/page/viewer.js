@@ -1,10 +1,11 @@
 // The photo under its map, and a slider that takes the filter away and puts it back.
 
-import { el, icon, styled, svg } from "./dom.js";
+import { el, icon, isJudged, styled, svg } from "./dom.js";
 import { between, levels, outline, paint, paintScale } from "./heat.js";
 
 const MOVE = 350; // milliseconds from one end of the slider to the other
 const percentOf = (count, all) => `${Number(((100 * count) / all).toPrecision(2))}%`;
+const UNJUDGED = "This photo is not judged: its map says nothing about the part, and is hidden at first.";
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export function viewer(inspection) {
@@ -39,7 +40,8 @@ export function viewer(inspection) {
     value: 100,
     "aria-label": "Strength of the filter in the map",
   });
-  const opacity = el("input", { type: "range", min: 0, max: 100, value: 100, "aria-label": "Opacity of the map" });
+  const shining = isJudged(inspection) ? 100 : 0; // a map that says nothing must not look like defects
+  const opacity = el("input", { type: "range", min: 0, max: 100, value: shining, "aria-label": "Opacity of the map" });
   const withoutFilter = el("button", { type: "button", class: "end" }, "Without filter");
   const withFilter = el("button", { type: "button", class: "end" }, "With filter");
   const told = el("p", { class: "soft found" }, "Loading the map …");
@@ -56,6 +58,10 @@ export function viewer(inspection) {
     if (!maps) return;
     const shown = between(maps.unfiltered, maps.filtered, share);
     paint(canvas, shown);
+    if (!isJudged(inspection)) {
+      told.textContent = UNJUDGED;
+      return;
+    }
     // Of two thresholds the one between: at either end it is the read-out's own.
     const ends = [inspection.unfiltered_threshold ?? inspection.threshold, inspection.threshold];
     const line = ends[0] + share * (ends[1] - ends[0]);
@@ -89,10 +95,12 @@ export function viewer(inspection) {
     cancelAnimationFrame(frame);
     draw();
   });
-  opacity.addEventListener("input", () => {
+  const fade = () => {
     styled(stage, { "--heat": opacity.value / 100 });
     opacity.setAttribute("aria-valuetext", `${opacity.value}%`);
-  });
+  };
+  opacity.addEventListener("input", fade);
+  fade();
   withoutFilter.addEventListener("click", () => slide(0));
   withFilter.addEventListener("click", () => slide(100));
   draw();

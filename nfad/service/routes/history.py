@@ -14,6 +14,7 @@ from nfad.service.schemas import InspectionOut, Page, ReviewIn, Verdict
 from nfad.service.store import Filters
 
 router = APIRouter(prefix="/v1/inspections", tags=["History"])
+CHANGED = "Whether the filter has changed the verdict. A photo that is not judged is neither."
 Id = Annotated[str, Path(pattern=ID_PATTERN, description="An inspection's id.")]
 
 
@@ -22,7 +23,7 @@ def find(
     service: ServiceDep,
     model: Annotated[str | None, Query(max_length=64)] = None,
     verdict: Verdict | None = None,
-    changed: Annotated[bool | None, Query(description="Whether the filter has changed the verdict.")] = None,
+    changed: Annotated[bool | None, Query(description=CHANGED)] = None,
     review: Annotated[
         Literal["good", "bad", "unsure", "none", "any"] | None,
         Query(description="What the operator said; `none`: nothing yet, `any`: something."),

@@ -48,7 +48,8 @@ def set_rate(service: ServiceDep, name: Name, wanted: RateIn) -> ModelOut:
 
 @router.get("/models/{name}/what-if", summary="What a rate would have done", responses=errors(404))
 def what_if(service: ServiceDep, name: Name, rate: Annotated[float, Query(gt=0, lt=1)]) -> WhatIf:
-    """Of the inspections that this model file has judged, and which of them are nearest to changing sides."""
+    """Of the inspections that this model file has judged, and which of them are nearest to changing sides. A photo that
+    is not judged stays so at every rate."""
     model = service.model(name)
     model.check_rate(rate)
     threshold, _ = model.model.held_out.at(rate)
@@ -63,6 +64,7 @@ def what_if(service: ServiceDep, name: Name, rate: Annotated[float, Query(gt=0, 
         rate=rate,
         threshold=threshold,
         inspections=counts["inspections"],
+        not_judged=counts["not_judged"],
         anomalous=change("anomalous"),
         newly_rejected=counts["newly_rejected"],
         newly_accepted=counts["newly_accepted"],
@@ -75,22 +77,27 @@ def what_if(service: ServiceDep, name: Name, rate: Annotated[float, Query(gt=0, 
 
 @router.get("/drift", summary="Whether the line has changed", responses=errors(400, 404))
 def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
-    """Three questions of all inspections in order: has the acquisition moved, do ordinary parts score as before, are
-    more parts flagged than should be."""
+    """Three questions of all judged parts in order: has the acquisition moved, do ordinary parts score as before, are
+    more parts flagged than should be; and one of all photos: are too many not judged."""
     chosen = service.model(model)
     state = chosen.monitor.state()
-    since_time = None
-    if state.since is not None:
-        since_time = service.store.time_of_part(chosen.name, chosen.sha256, state.parts - state.since)
+    unjudged, since_time = state.not_judged, None
+    if unjudged.since is not None:
+        newer = state.photos - unjudged.since
+        since_time = service.store.time_of(chosen.name, chosen.sha256, newer, judged=False)
+    elif state.since is not None:
+        newer = state.parts - state.since
+        since_time = service.store.time_of(chosen.name, chosen.sha256, newer, judged=True)
     return DriftOut(
         model=chosen.name,
         state=state.verdict,
         alarm=state.alarm,
         sentence=state.sentence,
+        photos=state.photos,
         parts=state.parts,
         since=state.since,
         since_time=since_time,
-        questions={answer.question: _question(answer) for answer in (state.nuisance, state.bulk, state.tail)},
+        questions={answer.question: _question(answer) for answer in (state.nuisance, state.bulk, state.tail, unjudged)},
         normals=Block(**finite(asdict(state.normals))),
         blocks=[Block(**finite(asdict(block))) for block in state.blocks],
     )

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from nfad.records import ANOMALOUS, Geometry
+from nfad.records import ANOMALOUS, NOT_JUDGED, Geometry
 from nfad.report.pictures import bounded, heatmap, levels, outlined_at, overlay
 from nfad.service.errors import ApiError
 from nfad.service.pictures import jpeg, png, raw
@@ -96,9 +96,10 @@ def map_picture(service: ServiceDep, id: Id, name: MapName, look: Look = "overla
 
 
 def _overlay(service: Service, inspection: Inspection, name: MapName, view: np.ndarray) -> np.ndarray:
-    """A map over the photo, outlined where it exceeds its threshold if its verdict is anomalous."""
+    """A map over the photo, outlined where it exceeds its threshold if its verdict is anomalous; never where the photo
+    is not judged, with or without the filter."""
     verdict, threshold = inspection.verdict, inspection.threshold
-    if name == "unfiltered_map":
+    if name == "unfiltered_map" and verdict != NOT_JUDGED:
         verdict, threshold = inspection.unfiltered_verdict, inspection.unfiltered_threshold
     level = np.nan if threshold is None else outlined_at(verdict == ANOMALOUS, threshold)
     shown = bounded(_photo(service, inspection), OVERLAY_SIDE)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
+from nfad.service.record import REVIEWS
 from nfad.service.review import NEEDED, Suggestion, export, precision_and_recall, suggest
 from nfad.service.routes.dependencies import ModelName, ServiceDep, errors, errors_or
 from nfad.service.schemas import Counts, NowThen, Range, ReviewReport, SuggestionOut, Table
@@ -16,7 +19,8 @@ BIASED = "Recall is measured on reviewed images only; review accepted parts too,
 
 @router.get("", summary="What reviews say of a model", responses=errors(400, 404))
 def review(service: ServiceDep, model: ModelName = None) -> ReviewReport:
-    """Precision and recall with exact 95 % intervals, and a rate that would do better, if there is one."""
+    """Precision and recall with exact 95 % intervals, and a rate that would do better, if there is one. Photos that are
+    not judged are neither rejected nor accepted, and counted apart."""
     chosen = service.model(model)
     counts = service.store.counts(chosen.name, chosen.sha256, chosen.model.threshold)
     precision, recall = precision_and_recall(counts)
@@ -31,11 +35,8 @@ def review(service: ServiceDep, model: ModelName = None) -> ReviewReport:
             notes.append("No other rate would have judged fewer of the reviewed images wrongly.")
     return ReviewReport(
         model=chosen.name,
-        counts=Counts(
-            inspections=counts["inspections"],
-            reviewed=counts["good"] + counts["bad"] + counts["unsure"],
-            **{verdict: counts[verdict] for verdict in ("good", "bad", "unsure")},
-        ),
+        counts=_counts(counts["inspections"], {verdict: counts[verdict] for verdict in REVIEWS}),
+        not_judged=_counts(counts["not_judged"], {verdict: counts[f"not_judged_{verdict}"] for verdict in REVIEWS}),
         table=Table(
             rejected_bad=counts["bad"] - counts["missed"],
             rejected_good=counts["false_alarms"],
@@ -61,6 +62,10 @@ def export_reviewed(service: ServiceDep, model: ModelName = None) -> StreamingRe
     headers = {"Content-Disposition": f'attachment; filename="{chosen.name}.zip"'}
     pieces = export(service.store, service.pictures, chosen.name)
     return StreamingResponse(pieces, media_type="application/zip", headers=headers)
+
+
+def _counts(inspections: int, reviews: Mapping[str, int]) -> Counts:
+    return Counts(inspections=inspections, reviewed=sum(reviews.values()), **reviews)
 
 
 def _suggestion(found: Suggestion) -> SuggestionOut:

@@ -1,0 +1,19 @@
+"""What a monitor is told of one photo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nfad.drift.words import FAMILY
+from nfad.records import NOT_JUDGED, InspectionRecord, Prediction
+
+Numbers = Mapping[str, float] | None  # None: the photo is not judged
+NAMES = ("score", "unfiltered_score", "participation", "nuisance_fraction")
+
+
+def numbers_of(photo: Prediction | InspectionRecord) -> dict[str, float] | None:
+    """By its prediction or by the record of it; None if it is not judged, for then they say nothing about a part."""
+    if photo.verdict == NOT_JUDGED:
+        return None
+    families = {f"{FAMILY}{family}": share for family, share in photo.nuisance_by_family.items()}
+    return {name: getattr(photo, name) for name in NAMES} | families
