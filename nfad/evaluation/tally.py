@@ -13,9 +13,9 @@ from nfad.errors import NfadError
 from nfad.evaluation.auroc import auroc_resamples
 from nfad.evaluation.metrics import ImageMetrics, image_metrics
 from nfad.evaluation.pixels import PixelArm
-from nfad.evaluation.verdicts import Verdicts, count_verdicts
 from nfad.records import Geometry, Sample
 from nfad.stats.intervals import Interval, percentiles
+from nfad.stats.verdicts import Verdicts, count_verdicts
 from nfad.vision.pixels import FORMATS
 
 EVERYWHERE = "all"  # the row of all domains' images together

@@ -25,6 +25,7 @@ class Verdicts:
     detections: Interval  # bad parts flagged
     good_not_judged: Interval
     bad_not_judged: Interval
+    passed: Interval  # bad parts called good
     verdict_error: float
     good_unjudged: int  # how many that are
     bad_unjudged: int
@@ -39,6 +40,7 @@ def count_verdicts(labels: np.ndarray, flagged: np.ndarray, judged: np.ndarray) 
 
     return Verdicts(
         share(flagged, ~labels), share(flagged, labels), share(~judged, ~labels), share(~judged, labels),
+        share(judged & ~flagged, labels),
         verdict_error(labels, flagged, judged), int((~judged & ~labels).sum()), int((~judged & labels).sum()),
     )  # fmt: skip
 
