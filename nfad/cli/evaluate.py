@@ -138,7 +138,7 @@ def evaluation_tables(title: str, rows: Any) -> list[Table]:
 
 def _verdict_table(title: str, rows: Any) -> Table:
     """A line an arm: each error with its 95 % interval, and what is not judged."""
-    from nfad.report.tables import ARMS, alarm_rate, detection_rate
+    from nfad.report.tables import ARMS, alarm_rate, detection_rate, number_told, rate_told
 
     told = "Verdict error: (good flagged + bad passed) / 2; what is not judged is neither"
     table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -146,13 +146,12 @@ def _verdict_table(title: str, rows: Any) -> Table:
         table.add_column(name, justify="left" if name in ("domain", "score") else "right", no_wrap=True)
     for row in rows:
         for arm in ARMS:
-            error = row.arms[arm].verdict_error
             table.add_row(
                 escape(row.domain) if arm == ARMS[0] else "",
                 arm,
-                _share(alarm_rate(row, arm)),
-                _share(detection_rate(row, arm)),
-                "–" if math.isnan(error) else f"{error:.3f}",
+                escape(rate_told(alarm_rate(row, arm))),
+                escape(rate_told(detection_rate(row, arm))),
+                number_told(row.arms[arm].verdict_error),
                 _refused(row, arm),
             )
     return table
@@ -179,10 +178,3 @@ def _ranking_table(rows: Any) -> Table:
             f"{before.aupro:.3f}→{after.aupro:.3f}".replace("nan", "–"),
         )
     return table
-
-
-def _share(found: Any) -> str:
-    """A rate with its 95 % interval, all in percent."""
-    if math.isnan(found.value):
-        return "–"
-    return rf"{found.value:.0%} \[{100 * found.low:.0f},{100 * found.high:.0f}]"

@@ -118,6 +118,17 @@ def refusals(row: EvaluationRow, arm: str, kind: str) -> str:
     return f"{count} ({share.value:.0%})"
 
 
+def rate_told(found: Interval) -> str:
+    """A rate with its 95% interval, e.g. 5% [0,25]; a dash where there is none."""
+    if math.isnan(found.value):
+        return "–"
+    return f"{found.value:.0%}" + ("" if math.isnan(found.low) else f" [{100 * found.low:.0f},{100 * found.high:.0f}]")
+
+
+def number_told(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
 def remarks(rows: Sequence[EvaluationRow], rate: float | None = None) -> list[str]:
     """What a reader of the tables should be told, as sentences; `rate` is the false-alarm rate asked for."""
     said = []
