@@ -128,9 +128,11 @@ def _print(found: Any, written: list[Path]) -> None:
 
 def _table(findings: Any) -> Table:
     """A line an arm: how far it holds, what ends it, and both errors at the strongest that was tried."""
+    from nfad.stress.findings import NEAR
+
     told = (
-        f"Holds: at most {findings.limit:.0%} of good parts flagged or not judged, as far as can be shown,\n"
-        "and at least 80% of the defects stopped that are as it is; nearest to normal first"
+        f"Holds: no more than {findings.limit:.0%} of good parts flagged, or not judged, for sure,\n"
+        f"and {NEAR:.0%} of the defects stopped that are as it is; the first to end first"
     )
     table = Table(title=f"{len(findings.images)} normals\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names = ("condition", "score", "holds to", "ended by", "strongest:\nflagged", "\nfound", "not\njudged")

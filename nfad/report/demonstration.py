@@ -86,7 +86,8 @@ def _write_page(
     metadata = list((about(detector) | {"False-alarm rate": promise}).items())
     with Page(path, "NFAD demo", metadata=metadata, high=full_at(detector.threshold)) as page:
         page.add_table(
-            "Both errors by acquisition domain, with 95 % intervals. Verdict error: (good flagged + bad passed) / 2; a "
+            f"Both errors by acquisition domain ({rows[0].good} good and {rows[0].bad} bad parts in each), with 95 % "
+            "intervals. Verdict error: (good flagged + bad passed) / 2; a "
             "part that is not judged is neither. Bold: the paired 95 % interval of the gain excludes zero.",
             ["domain", "score", "good flagged", "bad found", "verdict error", "good not judged", "bad not judged",
              "image AUROC", "AUPRO"],
@@ -111,7 +112,7 @@ def _cells(row: EvaluationRow, arm: str) -> list[object]:
         return Strong(told) if arm == "filtered" and row.gains[metric].excludes_zero else told
 
     return [
-        f"{row.domain} ({row.good} good, {row.bad} bad)", arm, rate_told(alarm_rate(row, arm)),
+        row.domain, arm, rate_told(alarm_rate(row, arm)),
         rate_told(detection_rate(row, arm)), number_told(found.verdict_error), refusals(row, arm, "good"),
         refusals(row, arm, "bad"), ranked("i_auroc"), ranked("aupro"),
     ]  # fmt: skip

@@ -121,7 +121,7 @@ def _counted(findings: Findings, curve: Curve) -> str:
         last = axis.of_side(side)[-1]
         ends[f"at {axis.told(last)}"] = last
     told = {
-        arm: "; ".join(f"{name} {shares_told(curve.at(strength).arms[arm], arm)}" for name, strength in ends.items())
+        arm: "; ".join(f"{name}: {shares_told(curve.at(strength).arms[arm], arm)}" for name, strength in ends.items())
         for arm in ARMS
     }
     return f"With the filter {told['filtered']}. Without the filter {told['unfiltered']}."

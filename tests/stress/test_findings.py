@@ -139,9 +139,9 @@ def test_sentences_say_how_far_it_holds_and_what_ends_it_with_the_filter_and_wit
 def test_sentences_tell_both_errors_and_what_is_not_judged_as_it_is_and_at_the_ends():
     found = findings(BLUR, {0: step(found=(COUNT, 18)), 3: step((COUNT, 6), (COUNT, 12), (12, 6))})
     assert sentence(found, found.curves[0]).endswith(
-        " With the filter as it is 0% flagged, 75% of defects found, 0% not judged; "
-        "at 3 px 25% flagged, 50% of defects found, 50% not judged (25% of defects). "
-        "Without the filter as it is 0% flagged, 100% of defects found; at 3 px 100% flagged, 100% of defects found."
+        " With the filter as it is: 0% flagged, 75% of defects found, 0% not judged; "
+        "at 3 px: 25% flagged, 50% of defects found, 50% not judged (25% of defects). "
+        "Without the filter as it is: 0% flagged, 100% of defects found; at 3 px: 100% flagged, 100% of defects found."
     )
 
 
