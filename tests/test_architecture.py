@@ -28,7 +28,7 @@ ROOMS = {
     "hosts": {"detector", "errors", "evaluation", "operator", "reference", "stats", "system", "vision"},
     "anomalib": {"config", "deploy", "detector", "errors", "hosts", "operator", "system", "vision"},
     "drift": {"errors", "records", "stats"},
-    "stress": {"detector", "errors", "model", "stats", "system", "vision"},
+    "stress": {"detector", "errors", "model", "records", "stats", "system", "vision"},
     "report": {
         "config", "data", "detector", "errors", "evaluation", "model", "records", "stats", "stress", "system", "vision",
     },

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from nfad.cli.evaluate import evaluation_table
+from nfad.cli.evaluate import evaluation_tables
 from nfad.cli.options import Json
 from nfad.cli.terminal import out, progress_bars
 from nfad.system.files import strict_json
@@ -22,14 +23,25 @@ def demo(
 ) -> None:
     """Render a small inspection set, fit on its good parts, and compare filtered with unfiltered under each shift.
 
-    Everything runs offline; about three minutes on two cores.
+    The table shows both errors: good parts flagged and bad parts passed, and what is said of a photo that shows no
+    part of the set. Everything runs offline; about three minutes on two cores.
     """
     from nfad.report.demonstration import demonstrate
 
     with progress_bars(not as_json) as progress:
-        rows, page = demonstrate(folder, preset, progress)
+        found = demonstrate(folder, preset, progress)
+    stranger = found.stranger
     if as_json:
-        print(strict_json({"page": str(page), "rows": [row.as_dict() for row in rows]}))
+        verdicts = {
+            "image": stranger.source, "verdict": stranger.verdict, "unfiltered_verdict": stranger.unfiltered_verdict,
+            "strangeness": stranger.strangeness, "explanation": stranger.explain(),
+        }  # fmt: skip
+        rows = [row.as_dict() for row in found.rows]
+        print(strict_json({"page": str(found.page), "rows": rows, "stranger": verdicts}))
         return
-    out.print(evaluation_table("The demo set", rows))
-    out.print(f"Look at [bold]{page}[/]")
+    for table in evaluation_tables("The demo set", found.rows):
+        out.print(table)
+    out.print(f"Thresholds: {found.promise}.", soft_wrap=True)
+    said = f"unfiltered {stranger.unfiltered_verdict}, filtered [bold]{stranger.verdict}[/]"
+    out.print(f"A stranger, a photo that shows no blade: {said}. {escape(stranger.explain())}", soft_wrap=True)
+    out.print(f"Look at [bold]{found.page}[/]")

@@ -73,8 +73,9 @@ def evaluate(
 ) -> None:
     """Fit on a data set's good images, judge its test images, and say how sure every number is.
 
-    Every row compares the same detector unfiltered and filtered. Thresholds
-    come from held-out normals, never from the test set.
+    Every row compares the same detector unfiltered and filtered, by both errors:
+    good parts flagged and bad parts passed. Parts that are not judged are counted
+    apart. Thresholds come from held-out normals, never from the test set.
 
     Example: nfad evaluate mvtec-ad DATA --category bottle --corrupt contrast:3 --out results
     """
@@ -118,21 +119,54 @@ def evaluate(
         print(strict_json([finding.as_dict() for finding in findings]))
         return
     for finding in findings:
-        out.print(evaluation_table(finding.title, finding.evaluation.rows))
+        for table in evaluation_tables(finding.title, finding.evaluation.rows):
+            out.print(table)
         for words in finding.notes[len(finding.dataset.notes) :]:
             note(words)
-    _print_rate(findings[0].detector, asked=false_alarm_rate is not None)
+    judge = findings[0].detector
+    out.print(f"Thresholds: {judge.held_out.told(judge.config.false_alarm_rate)}.", soft_wrap=True)
     if written:
         out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
     else:
         out.print("Add --out DIR for a report with curves, histograms and pictures.")
 
 
-def evaluation_table(title: str, rows: Any) -> Table:
-    """Unfiltered → filtered by domain, for a terminal."""
-    told = "Unfiltered→filtered; gain with its 95 % interval; alarms: good parts flagged"
+def evaluation_tables(title: str, rows: Any) -> list[Table]:
+    """For a terminal: what the threshold does, both errors side by side, and how well the scores rank."""
+    return [_verdict_table(title, rows), _ranking_table(rows)]
+
+
+def _verdict_table(title: str, rows: Any) -> Table:
+    """A line an arm: each error with its 95 % interval, and what is not judged."""
+    from nfad.report.tables import ARMS, alarm_rate, detection_rate, number_told, rate_told
+
+    told = "Verdict error: (good flagged + bad passed) / 2; what is not judged is neither"
     table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("domain", "image AUROC", "gain [95 %]", "alarms", "AUPRO"):
+    for name in ("domain", "score", "good flagged", "bad found", "verdict\nerror", "not judged\ngood, bad"):
+        table.add_column(name, justify="left" if name in ("domain", "score") else "right", no_wrap=True)
+    for row in rows:
+        for arm in ARMS:
+            table.add_row(
+                escape(row.domain) if arm == ARMS[0] else "",
+                arm,
+                escape(rate_told(alarm_rate(row, arm))),
+                escape(rate_told(detection_rate(row, arm))),
+                number_told(row.arms[arm].verdict_error),
+                _refused(row, arm),
+            )
+    return table
+
+
+def _refused(row: Any, arm: str) -> str:
+    """How many of the good and of the bad parts; a dash where there is no third verdict."""
+    good, bad = row.arms[arm].good_not_judged, row.arms[arm].bad_not_judged
+    return "–" if arm == "unfiltered" and not good + bad else f"{good}/{row.good}, {bad}/{row.bad}"
+
+
+def _ranking_table(rows: Any) -> Table:
+    told = "Ranking, unfiltered→filtered; gain with its 95 % interval"
+    table = Table(title=told, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("domain", "image AUROC", "gain [95 %]", "AUPRO"):
         table.add_column(name, justify="left" if name == "domain" else "right", no_wrap=True)
     for row in rows:
         before, after, gain = row.arms["unfiltered"], row.arms["filtered"], row.gains["i_auroc"]
@@ -141,15 +175,6 @@ def evaluation_table(title: str, rows: Any) -> Table:
             escape(row.domain),
             (f"[bold]{change}[/]" if gain.excludes_zero else change).replace("nan", "–"),
             "–" if math.isnan(gain.value) else rf"{gain.value:+.2f} \[{gain.low:+.2f},{gain.high:+.2f}]",
-            f"{before.false_alarms:.0%}→{after.false_alarms:.0%}".replace("nan%", "–"),
             f"{before.aupro:.3f}→{after.aupro:.3f}".replace("nan", "–"),
         )
     return table
-
-
-def _print_rate(detector: Any, asked: bool) -> None:
-    wanted, rate = detector.config.false_alarm_rate, detector.false_alarm_rate
-    out.print(f"Thresholds: set on {detector.held_out.count} held-out normals for {rate:.2%} false alarms.")
-    if rate > wanted:
-        told = f"{wanted:.2%} was asked for" if asked else f"the model's rate is {wanted:.2%}"
-        note(f"that is the least so few held-out images support; {told}.")

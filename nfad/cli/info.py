@@ -42,6 +42,7 @@ def info(
         "fitted_on": header["fitted_on"],
         "held_out": held.count,
         "false_alarm_rate": rate,
+        "asked_false_alarm_rate": header["config"]["false_alarm_rate"],
         "threshold": held.at(rate)[0],
         "smallest_false_alarm_rate": held.smallest_rate,
         "threshold_by_rate": rates,
@@ -66,7 +67,10 @@ def info(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
     table.add_row("normals", f"{header['fitted_on']} fitted, {held.count} held out")
-    table.add_row("in use", f"threshold {facts['threshold']:.3f} at a false-alarm rate of {rate:.2%}")
+    table.add_row("in use", f"threshold {facts['threshold']:.3f}: {held.told(config['false_alarm_rate'])}")
+    table.add_row(
+        "defects found there", "not known from good parts: `nfad evaluate` measures yours, `nfad stress` synthetic ones"
+    )
     table.add_row("smallest false-alarm rate", f"{held.smallest_rate:.2%}")
     for other, threshold in rates.items():
         table.add_row(f"threshold at {float(other):.1%}", f"{threshold:.3f}")

@@ -18,16 +18,17 @@ from nfad.data.listing import absent, check_category, dataset
 from nfad.errors import NfadError
 from nfad.records import Dataset, Sample
 from nfad.vision.blade import DEFECTS
-from nfad.vision.render import DOMAINS, render
+from nfad.vision.render import DOMAINS, render, render_stranger
 
 __all__ = [
     "DEFECTS", "DOMAINS", "NAME", "TITLE", "categories", "read", "read_demo", "recognises", "render", "write_demo",
+    "write_stranger",
 ]  # fmt: skip
 
 NAME = "demo"
 TITLE = "NFAD demo"
 CATEGORY = "blade"
-RENDERER = 1  # raise it whenever the same seed gives other pixels: older sets are then no longer reused
+RENDERER = 2  # raise it whenever the same seed gives other pixels: older sets are then no longer reused
 SETTINGS = "demo.json"
 PARTS = 100_000  # seeds set aside for each group of parts, so that no part is in two groups
 
@@ -71,6 +72,12 @@ def write_demo(
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return root
+
+
+def write_stranger(path: Path) -> Path:
+    """A photo from the same station that shows no part of the set: the same bytes each time."""
+    _save(render_stranger(), path)
+    return path
 
 
 def read_demo(root: Path) -> tuple[list[Sample], list[Sample]]:

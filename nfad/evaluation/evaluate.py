@@ -29,6 +29,8 @@ class ImageResult:
     unfiltered_score: float
     gate: float | None
     nuisance_fraction: float
+    strangeness: float = float("nan")
+    why_not_judged: str = ""  # "" where it is judged
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Evaluation:
     pixel_error: float  # certified bound on the pixel metrics' distance from exact; 0 where every map was held
     without_mask: int  # bad images that have no mask and so are left out of the pixel metrics
     empty_masks: int  # bad images whose mask marks nothing that the model sees: their pixels count as normal
+    without_score: int  # images without a finite score: not judged, and left out of all that ranks
     pro_curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # domain → arm → false-positive rate, overlap
     resamples: Resamples
 
@@ -76,17 +79,17 @@ def evaluate(
 
     predictions = _judged(detector, samples, corruption, seed)
     for sample, prediction in zip(samples, predictions, strict=True):
-        numbers = ("score", "unfiltered_score", "gate", "nuisance_fraction")
+        numbers = ("score", "unfiltered_score", "gate", "nuisance_fraction", "strangeness", "why_not_judged")
         images.append(ImageResult(sample, **{name: getattr(prediction, name) for name in numbers}))
-        ours = (prediction.score, prediction.is_anomalous)
+        score, flagged, is_judged = prediction.score, prediction.is_anomalous, prediction.is_judged
         full = prediction.map if prediction.detection_map is None else prediction.detection_map
         shown = prediction.map if readout == "localization" else full
         judged = {
             "unfiltered": Judged(
                 prediction.unfiltered_score, prediction.unfiltered_is_anomalous, prediction.unfiltered_map
             ),
-            "filtered": Judged(*ours, shown),
-            "full": Judged(*ours, full),
+            "filtered": Judged(score, flagged, shown, is_judged),
+            "full": Judged(score, flagged, full, is_judged),
         }
         tally.add(sample, prediction.geometry, {name: judged[name] for name in names})
         if on_result:
@@ -105,6 +108,7 @@ def evaluate(
         pixel_error=tally.pixel_error,
         without_mask=tally.without_mask,
         empty_masks=tally.empty_masks,
+        without_score=tally.without_score,
         pro_curves={
             domain: {arm: arms[arm].resamples.pro_curve() for arm in ("unfiltered", "filtered")}
             for domain, arms in tally.pixels.items()

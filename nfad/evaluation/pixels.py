@@ -20,6 +20,7 @@ class PixelArm:
     def __init__(self, protocol: str, images: int, size: int, seed: int) -> None:
         self.resamples = PixelResamples(seed)
         self._protocol = protocol
+        self._seen = 0
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
         self._stream = StreamingPixelMetrics() if images * size**2 > HELD else None
         if self._stream and protocol != "mvtec":
@@ -34,6 +35,7 @@ class PixelArm:
         both.resamples = arms[0].resamples
         both._pairs = [pair for arm in arms for pair in arm._pairs]
         both._stream = arms[0]._stream
+        both._seen = sum(arm._seen for arm in arms)
         for arm in arms[1:]:
             both.resamples = both.resamples + arm.resamples
             if both._stream and arm._stream:  # all of a set stream, or none
@@ -41,6 +43,7 @@ class PixelArm:
         return both
 
     def update(self, score_map: np.ndarray, mask: np.ndarray) -> None:
+        self._seen += 1
         self.resamples.update(score_map, mask)
         if self._stream:
             self._stream.update(score_map, mask)
@@ -48,7 +51,7 @@ class PixelArm:
             self._pairs.append((score_map, mask))
 
     def metrics(self) -> PixelMetrics:
-        if self._stream:
+        if self._stream and self._seen:
             return self._stream.result()
         if not any(mask.any() for _, mask in self._pairs):  # nothing to find: the metrics are not defined
             nan = float("nan")
@@ -59,7 +62,7 @@ class PixelArm:
     @property
     def error(self) -> float:
         """How far the metrics may be from exact: the widest certified side, 0 where every map is held."""
-        if not self._stream:
+        if not (self._stream and self._seen):
             return 0.0
         found, bounds = self._stream.result(), self._stream.bounds()
         sides = [

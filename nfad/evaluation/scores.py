@@ -23,16 +23,29 @@ class Scores:
     domain: np.ndarray
     threshold: float
     unfiltered_threshold: float
+    judged: np.ndarray | None = None  # false where the filtered arm gave no verdict; all were judged if None
     names: Sequence[str] = ()  # paths, for the record
 
     def __post_init__(self) -> None:
-        for name, kind in (("score", float), ("unfiltered_score", float), ("label", bool), ("domain", str)):
+        if self.judged is None:
+            object.__setattr__(self, "judged", np.full(len(self.label), True))
+        kinds = {"score": float, "unfiltered_score": float, "label": bool, "domain": str, "judged": bool}
+        for name, kind in kinds.items():
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=kind))
-        lengths = {len(self.score), len(self.unfiltered_score), len(self.label), len(self.domain)}
+        lengths = {len(getattr(self, name)) for name in kinds}
         if len(lengths | ({len(self.names)} if len(self.names) else set())) > 1:
             raise NfadError(f"scores, labels, domains and names must be as many; got {sorted(lengths)}")
-        if not (np.isfinite(self.score).all() and np.isfinite(self.unfiltered_score).all()):
-            raise NfadError("every score must be finite; leave out the images that could not be judged")
+        if (self.is_judged & ~self.ranked).any():
+            raise NfadError("every score of a judged image must be finite; say of the others that they are not judged")
+
+    @property
+    def is_judged(self) -> np.ndarray:
+        return np.asarray(self.judged, dtype=bool)
+
+    @property
+    def ranked(self) -> np.ndarray:
+        """Which images have finite scores."""
+        return np.isfinite(self.score) & np.isfinite(self.unfiltered_score)
 
     def of(self, domain: str) -> np.ndarray:
         """Which images a row is about; none for a mean over domains."""
@@ -45,15 +58,19 @@ class Scores:
 
 
 def grouped(scores: Scores) -> dict[str, np.ndarray]:
-    """Each group's images, the most telling first. No image is in two; what both arms judge rightly is in none."""
+    """Each group's images, the most telling first; good ones first of those not judged.
+
+    No image is in two; what both arms judge rightly is in none.
+    """
     flagged, unfiltered = scores.score > scores.threshold, scores.unfiltered_score > scores.unfiltered_threshold
-    good, bad = ~scores.label, scores.label
+    good, bad = ~scores.label & scores.is_judged, scores.label & scores.is_judged
     members = {
         "false_alarms": (good & flagged, -scores.score),
         "misses": (bad & ~flagged & ~unfiltered, scores.score),
         "lost": (bad & ~flagged & unfiltered, -scores.unfiltered_score),
         "silenced": (good & ~flagged & unfiltered, -scores.unfiltered_score),
         "found": (bad & flagged & ~unfiltered, -scores.score),
+        "not_judged": (~scores.is_judged, scores.label.astype(float)),
     }
     return {
         name: (chosen := np.flatnonzero(inside))[np.argsort(order[chosen], kind="stable")]

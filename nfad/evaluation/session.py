@@ -33,9 +33,12 @@ class Finding:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers should know."""
-        empty = self.evaluation.empty_masks
-        told = f"{empty} bad images have a mask that marks nothing: all their pixels count as normal"
-        return (*self.dataset.notes, told) if empty else self.dataset.notes
+        empty, without = self.evaluation.empty_masks, self.evaluation.without_score
+        said = {
+            f"{empty} bad images have a mask that marks nothing: all their pixels count as normal": empty,
+            f"{without} images have no finite score: they are not judged, and left out of all that ranks": without,
+        }
+        return (*self.dataset.notes, *(words for words, count in said.items() if count))
 
     def as_dict(self) -> dict[str, object]:
         found = self.evaluation
@@ -48,10 +51,12 @@ class Finding:
             "threshold": found.threshold,
             "unfiltered_threshold": found.unfiltered_threshold,
             "false_alarm_rate": self.detector.false_alarm_rate,
+            "asked_false_alarm_rate": self.detector.config.false_alarm_rate,
             "protocol": found.protocol,
             "pixel_error": found.pixel_error,
             "without_mask": found.without_mask,
             "empty_masks": found.empty_masks,
+            "without_score": found.without_score,
             "rows": [row.as_dict() for row in found.rows],
         }
 

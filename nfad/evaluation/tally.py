@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -10,15 +11,20 @@ from PIL import Image
 
 from nfad.errors import NfadError
 from nfad.evaluation.auroc import auroc_resamples
-from nfad.evaluation.metrics import image_metrics
+from nfad.evaluation.metrics import ImageMetrics, image_metrics
 from nfad.evaluation.pixels import PixelArm
 from nfad.records import Geometry, Sample
-from nfad.stats.intervals import Interval, percentiles, rate_interval
+from nfad.stats.intervals import Interval, percentiles
+from nfad.stats.verdicts import Verdicts, count_verdicts
 from nfad.vision.pixels import FORMATS
 
 EVERYWHERE = "all"  # the row of all domains' images together
+NAN = float("nan")
 METRICS = ("i_auroc", "i_ap", "i_f1", "p_auroc", "p_ap", "p_f1", "aupro")
+VERDICTS = ("false_alarms", "detections", "good_not_judged", "bad_not_judged")  # shares, each with an interval
 COMPARED = ("i_auroc", "p_auroc", "aupro")  # the metrics whose differences have paired intervals
+UNKNOWN = np.full(1, NAN)
+NOTHING_RANKED = ImageMetrics(NAN, NAN, NAN)
 HALF = 127  # a mask without a value above this numbers its defects (VisA) instead of painting them white
 # domain → arm → metric → its value in each resample of the images; the draws are the same for every detector
 Resamples = dict[str, dict[str, dict[str, np.ndarray]]]
@@ -26,7 +32,10 @@ Resamples = dict[str, dict[str, dict[str, np.ndarray]]]
 
 @dataclass(frozen=True)
 class Arm:
-    """One detector in one domain. Rates are at the threshold that held-out source normals set."""
+    """One detector in one domain. Rates are at the threshold that held-out source normals set; `verdicts` defines them.
+
+    Metrics are of every image with a finite score, judged or not: they rank, and a refusal is no rank.
+    """
 
     i_auroc: float
     i_ap: float
@@ -37,7 +46,10 @@ class Arm:
     aupro: float
     false_alarms: float  # share of the good images flagged
     detections: float  # share of the bad images flagged
-    intervals: dict[str, tuple[float, float]]  # 95 %: i_auroc, p_auroc, aupro, false_alarms, detections
+    intervals: dict[str, tuple[float, float]]  # 95 %: i_auroc, p_auroc, aupro and VERDICTS
+    verdict_error: float = NAN  # (share of the good flagged + share of the bad passed) / 2
+    good_not_judged: int = 0  # good images without a verdict: neither flagged nor passed
+    bad_not_judged: int = 0  # bad images without a verdict: not found, and not passed either
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,7 @@ class Judged:
     score: float
     flagged: bool  # above the threshold that held-out normals set
     map: np.ndarray
+    judged: bool = True  # False where there is no verdict
 
 
 class Tally:
@@ -69,6 +82,7 @@ class Tally:
     def __init__(self, samples: Sequence[Sample], arms: Sequence[str], size: int, protocol: str, seed: int) -> None:
         self.without_mask = 0  # bad images that have no mask and so are left out of the pixel metrics
         self.empty_masks = 0  # bad images whose mask marks nothing that the model sees: their pixels count as normal
+        self.without_score = 0  # images without a finite score: not judged, and left out of all that ranks
         self.pixels = {
             domain: {arm: PixelArm(protocol, len(samples), size, seed) for arm in arms}
             for domain in dict.fromkeys(sample.domain for sample in samples)
@@ -77,12 +91,17 @@ class Tally:
         self._samples: list[Sample] = []
         self._scores: dict[str, list[float]] = {arm: [] for arm in arms}
         self._flagged: dict[str, list[bool]] = {arm: [] for arm in arms}
+        self._judged: dict[str, list[bool]] = {arm: [] for arm in arms}
 
     def add(self, sample: Sample, geometry: Geometry | None, judged: Mapping[str, Judged]) -> None:
         self._samples.append(sample)
         for arm, one in judged.items():
             self._scores[arm].append(one.score)
             self._flagged[arm].append(one.flagged)
+            self._judged[arm].append(one.judged and math.isfinite(one.score))
+        if not all(math.isfinite(one.score) for one in judged.values()):
+            self.without_score += 1
+            return
         if sample.anomalous and sample.mask is None:
             self.without_mask += 1
             return
@@ -99,19 +118,27 @@ class Tally:
         labels = np.array([sample.anomalous for sample in self._samples])
         where = np.array([sample.domain for sample in self._samples])
         scores = {arm: np.array(values) for arm, values in self._scores.items()}
-        flagged = {arm: np.array(values) for arm, values in self._flagged.items()}
+        flagged, judged = (
+            {arm: np.array(values) for arm, values in each.items()} for each in (self._flagged, self._judged)
+        )
+        ranked = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
         rows, resamples = [], {}
         for domain, arms in self.pixels.items():
             here = (where == domain) | (domain == EVERYWHERE)
+            seen = here & ranked
             resamples[domain] = {
                 arm: {
-                    "i_auroc": auroc_resamples(scores[arm][here], labels[here], self._seed),
+                    "i_auroc": auroc_resamples(scores[arm][seen], labels[seen], self._seed) if seen.any() else UNKNOWN,
                     "p_auroc": pixel.resamples.aurocs(),
                     "aupro": pixel.resamples.aupros(),
                 }
                 for arm, pixel in arms.items()
             }
-            rows.append(_row(domain, here, labels, scores, flagged, arms, resamples[domain]))
+            image = {arm: (scores[arm][seen], labels[seen]) for arm in arms}
+            verdicts = {arm: count_verdicts(labels[here], flagged[arm][here], judged[arm][here]) for arm in arms}
+            found = {arm: _arm(*image[arm], verdicts[arm], arms[arm], resamples[domain][arm]) for arm in arms}
+            good, bad = int((~labels[here]).sum()), int(labels[here].sum())
+            rows.append(EvaluationRow(domain, good, bad, found, _gains(found, resamples[domain])))
         return rows, resamples
 
     @property
@@ -143,34 +170,33 @@ def mask_of(sample: Sample, geometry: Geometry | None, size: int) -> np.ndarray:
     return pixels > (HALF if brightest > HALF else 0)
 
 
-def _row(
-    domain: str,
-    here: np.ndarray,
+def _arm(
+    scores: np.ndarray,
     labels: np.ndarray,
-    scores: Mapping[str, np.ndarray],
-    flagged: Mapping[str, np.ndarray],
-    pixels: Mapping[str, PixelArm],
-    resamples: Mapping[str, Mapping[str, np.ndarray]],
-) -> EvaluationRow:
-    good, bad = here & ~labels, here & labels
-    arms = {}
-    for name, pixel in pixels.items():
-        image, found = image_metrics(scores[name][here], labels[here]), pixel.metrics()
-        alarm = rate_interval(int(flagged[name][good].sum()), int(good.sum()))
-        hit = rate_interval(int(flagged[name][bad].sum()), int(bad.sum()))
-        values = {"i_auroc": image.auroc, "p_auroc": found.auroc, "aupro": found.aupro}
-        spans = {metric: percentiles(value, resamples[name][metric]) for metric, value in values.items()}
-        spans |= {"false_alarms": alarm, "detections": hit}
-        arms[name] = Arm(
-            **values,
-            i_ap=image.ap, i_f1=image.f1_max, p_ap=found.ap, p_f1=found.f1_max,
-            false_alarms=alarm.value, detections=hit.value,
-            intervals={metric: (span.low, span.high) for metric, span in spans.items()},
-        )  # fmt: skip
-    gains = {}
-    if len(arms) > 1:
-        base, ours = list(arms)[:2]
-        for metric in COMPARED:
-            gain = getattr(arms[ours], metric) - getattr(arms[base], metric)
-            gains[metric] = percentiles(gain, resamples[ours][metric] - resamples[base][metric])
-    return EvaluationRow(domain, int(good.sum()), int(bad.sum()), arms, gains)
+    verdicts: Verdicts,
+    pixel: PixelArm,
+    resamples: Mapping[str, np.ndarray],
+) -> Arm:
+    image, found = image_metrics(scores, labels) if len(labels) else NOTHING_RANKED, pixel.metrics()
+    values = {"i_auroc": image.auroc, "p_auroc": found.auroc, "aupro": found.aupro}
+    spans = {metric: percentiles(value, resamples[metric]) for metric, value in values.items()}
+    spans |= {name: getattr(verdicts, name) for name in VERDICTS}
+    return Arm(
+        **values,
+        i_ap=image.ap, i_f1=image.f1_max, p_ap=found.ap, p_f1=found.f1_max,
+        false_alarms=verdicts.false_alarms.value, detections=verdicts.detections.value,
+        intervals={metric: (span.low, span.high) for metric, span in spans.items()},
+        verdict_error=verdicts.verdict_error,
+        good_not_judged=verdicts.good_unjudged, bad_not_judged=verdicts.bad_unjudged,
+    )  # fmt: skip
+
+
+def _gains(arms: Mapping[str, Arm], resamples: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Interval]:
+    """The second arm less the first."""
+    if len(arms) < 2:
+        return {}
+    base, ours = list(arms)[:2]
+    values = {metric: getattr(arms[ours], metric) - getattr(arms[base], metric) for metric in COMPARED}
+    return {
+        metric: percentiles(gain, resamples[ours][metric] - resamples[base][metric]) for metric, gain in values.items()
+    }

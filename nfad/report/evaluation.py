@@ -22,7 +22,7 @@ from nfad.report.card import Card, card_of
 from nfad.report.charts import Line, bins_for, histogram, pro_chart, roc_chart, score_axis, tallest_share
 from nfad.report.pictures import HIGH
 from nfad.report.rendering import write_page
-from nfad.report.tables import ARMS, headline, image_table, pixel_table, remarks, summary_row
+from nfad.report.tables import ARMS, headline, image_table, pixel_table, remarks, summary_row, verdict_table
 from nfad.vision.pixels import photo_of
 
 PROTOCOLS = {
@@ -38,6 +38,7 @@ GROUPS = {
     "lost": ("Lost to the filter", "bad parts that only the unfiltered score flags, highest first"),
     "silenced": ("Silenced by the filter", "good parts that only the unfiltered score flags, highest first"),
     "found": ("Found by the filter", "bad parts that only the filtered score flags, highest first"),
+    "not_judged": ("Not judged", "parts without a verdict, good ones first: neither flagged nor passed"),
 }
 
 
@@ -105,6 +106,7 @@ def report_of(
         domain=np.array([image.sample.domain for image in images]),
         threshold=evaluation.threshold,
         unfiltered_threshold=evaluation.unfiltered_threshold,
+        judged=np.array([not image.why_not_judged for image in images]),
         names=[str(image.sample.path) for image in images],
     )
     notes = list(notes)
@@ -141,7 +143,7 @@ def write_report(report: Report, path: str | Path) -> Path:
         figures=headline(row),
         good=row.good,
         bad=row.bad,
-        tables=[image_table(report.rows), pixel_table(report.rows, report.protocol)],
+        tables=[verdict_table(report.rows), image_table(report.rows), pixel_table(report.rows, report.protocol)],
         remarks=remarks(report.rows, report.rate),
         histograms=_histograms(report),
         curves=_curves(report),
@@ -154,9 +156,9 @@ def write_report(report: Report, path: str | Path) -> Path:
 def _histograms(report: Report) -> Iterator[Plots]:
     """A row a domain, all on one axis: down the unfiltered column one sees the good parts move, or stay."""
     scores, places = report.scores, _places(report)
-    fewest = min(int(here.sum()) for here in places.values())
+    fewest = min((int(here.sum()) for here in places.values()), default=1)
     axis = score_axis(
-        np.concatenate([scores.score, scores.unfiltered_score]),
+        np.concatenate([scores.score[scores.ranked], scores.unfiltered_score[scores.ranked]]),
         (scores.threshold, scores.unfiltered_threshold),
         bins_for(fewest),
     )
@@ -165,7 +167,7 @@ def _histograms(report: Report) -> Iterator[Plots]:
         for arm in ARMS:
             values = scores.by_arm(arm)[0]
             split[place, arm] = values[here & ~scores.label], values[here & scores.label]
-    top = max(tallest_share(parts, axis, scores.by_arm(arm)[1]) for (_, arm), parts in split.items())
+    top = max((tallest_share(parts, axis, scores.by_arm(arm)[1]) for (_, arm), parts in split.items()), default=1.0)
     for place in places:
         charts = [histogram(place, arm, *split[place, arm], scores.by_arm(arm)[1], axis, top) for arm in ARMS]
         yield Plots(place, charts)
@@ -185,8 +187,8 @@ def _curves(report: Report) -> Iterator[Plots]:
 
 
 def _places(report: Report) -> dict[str, np.ndarray]:
-    """The rows that are about images, and which; a mean over domains has none of its own."""
-    chosen = {row.domain: report.scores.of(row.domain) for row in report.rows}
+    """The rows that are about images with a score, and which; a mean over domains has none of its own."""
+    chosen = {row.domain: report.scores.of(row.domain) & report.scores.ranked for row in report.rows}
     return {place: here for place, here in chosen.items() if here.any()}
 
 
@@ -223,6 +225,7 @@ def as_numbers(report: Report) -> dict[str, object]:
             "name": scores.names,
             "domain": scores.domain,
             "bad": scores.label,
+            "judged": scores.is_judged,
             "score": scores.score,
             "unfiltered_score": scores.unfiltered_score,
         },

@@ -13,7 +13,8 @@ from pathlib import Path
 from nfad.evaluation.evaluate import corrupted
 from nfad.evaluation.scores import worth_showing
 from nfad.evaluation.session import Finding
-from nfad.evaluation.tally import METRICS, mask_of
+from nfad.evaluation.tally import METRICS, VERDICTS, mask_of
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
 from nfad.report.evaluation import Picture, report_of, write_report
 from nfad.report.page import about
 from nfad.report.pictures import full_at
@@ -21,8 +22,8 @@ from nfad.system.files import replacing
 from nfad.system.progress import Progress
 from nfad.vision.images import load_part, pixels_of, to_view
 
-RATES = ("false_alarms", "detections")
-BOUNDED = ("i_auroc", "p_auroc", "aupro", "false_alarms")  # what results.csv has intervals of
+RATES = ("false_alarms", "detections", "verdict_error", "good_not_judged", "bad_not_judged")  # the last two are counts
+BOUNDED = ("i_auroc", "p_auroc", "aupro", *VERDICTS)  # what results.csv has intervals of
 
 
 def write_results(findings: Sequence[Finding], folder: Path, progress: Progress | None = None) -> list[Path]:
@@ -43,10 +44,11 @@ def _write_report(finding: Finding, path: Path) -> Path:
     metadata = {"data set": dataset.name, "category": dataset.category}
     metadata |= {"corruption": str(finding.corruption)} if finding.corruption else {}
     metadata |= about(detector)
+    promise = detector.held_out.told(detector.config.false_alarm_rate)
     told = report_of(
         finding.evaluation,
         finding.title,
-        metadata | {"threshold": f"{detector.threshold:.3f} at a false-alarm rate of {detector.false_alarm_rate:.2%}"},
+        metadata | {"Threshold": f"{detector.threshold:.3f}: {promise}"},
         notes=finding.notes,
         rate=detector.false_alarm_rate,
         high=full_at(detector.threshold),
@@ -91,7 +93,8 @@ def _result_lines(findings: Sequence[Finding]) -> list[list[object]]:
 
 def _score_lines(findings: Sequence[Finding]) -> list[list[object]]:
     names = ("dataset", "category", "corruption", "image", "kind", "domain", "anomalous", "score", "threshold")
-    lines: list[list[object]] = [[*names, "unfiltered_score", "unfiltered_threshold", "gate", "nuisance_fraction"]]
+    names = (*names, "unfiltered_score", "unfiltered_threshold", "gate", "nuisance_fraction", "verdict")
+    lines: list[list[object]] = [[*names, "unfiltered_verdict", "strangeness", "why_not_judged"]]
     for finding in findings:
         found = finding.evaluation
         names = [finding.dataset.name, finding.dataset.category, str(finding.corruption or "")]
@@ -100,7 +103,12 @@ def _score_lines(findings: Sequence[Finding]) -> list[list[object]]:
             numbers = [image.score, found.threshold, image.unfiltered_score, found.unfiltered_threshold]
             numbers += [math.nan if image.gate is None else image.gate, image.nuisance_fraction]
             told = [str(sample.path), sample.kind, sample.domain, int(sample.anomalous)]
-            lines.append([*names, *told, *(f"{number:.6g}" for number in numbers)])
+            verdict = ANOMALOUS if image.score > found.threshold else NORMAL
+            verdict = NOT_JUDGED if image.why_not_judged else verdict
+            unfiltered = ANOMALOUS if image.unfiltered_score > found.unfiltered_threshold else NORMAL
+            unfiltered = unfiltered if math.isfinite(image.unfiltered_score) else NOT_JUDGED
+            said = [verdict, unfiltered, f"{image.strangeness:.6g}", image.why_not_judged]
+            lines.append([*names, *told, *(f"{number:.6g}" for number in numbers), *said])
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nfad.evaluation.tally import EVERYWHERE, Arm, EvaluationRow
@@ -12,7 +12,8 @@ from nfad.stats.intervals import Interval, rate_interval
 
 FEW = 20  # with fewer images of a class, one of them can move an AUROC or a rate by more than 5 points
 ARMS = ("unfiltered", "filtered")
-IMAGE_COLUMNS = ("AUROC", "Gain in AUROC", "AP", "F1\u2011max", "Good flagged", "Bad found")
+VERDICT_COLUMNS = ("Good flagged", "Bad found", "Verdict error", "Good not judged", "Bad not judged")
+IMAGE_COLUMNS = ("AUROC", "Gain in AUROC", "AP", "F1\u2011max")
 PIXEL_METRICS = {"p_auroc": "AUROC", "p_ap": "AP", "p_f1": "F1\u2011max", "aupro": "AUPRO"}
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
@@ -48,17 +49,29 @@ class DomainTable:
     domains: tuple[DomainLines, ...]
 
 
+def verdict_table(rows: Sequence[EvaluationRow]) -> DomainTable:
+    """What happens at the threshold in use: both errors side by side, and what is not judged."""
+
+    def cells(row: EvaluationRow, arm: str) -> list[Cell]:
+        errors = [
+            _rate(alarm_rate(row, arm)),
+            _rate(detection_rate(row, arm)),
+            _measured(row.arms[arm], "verdict_error"),
+        ]
+        return [*errors, _refused(row, arm, "good"), _refused(row, arm, "bad")]
+
+    return DomainTable("Verdicts: what does the threshold do?", "Score", VERDICT_COLUMNS, _domains(rows, cells))
+
+
 def image_table(rows: Sequence[EvaluationRow]) -> DomainTable:
-    """Is there a defect? Ranking first, then what happens at the threshold in use."""
+    """Is there a defect? How well the scores rank, at every threshold."""
 
     def cells(row: EvaluationRow, arm: str) -> list[Cell]:
         found = row.arms[arm]
         gain = [_gain(row, "i_auroc")] if arm == "unfiltered" else []
-        ranking = [_measured(found, "i_auroc"), *gain, _measured(found, "i_ap"), _measured(found, "i_f1")]
-        return [*ranking, _rate(alarm_rate(row, arm)), _rate(detection_rate(row, arm))]
+        return [_measured(found, "i_auroc"), *gain, _measured(found, "i_ap"), _measured(found, "i_f1")]
 
-    domains = tuple(DomainLines(row.domain, row.good, row.bad, {arm: cells(row, arm) for arm in ARMS}) for row in rows)
-    return DomainTable("Images: is there a defect?", "Score", IMAGE_COLUMNS, domains)
+    return DomainTable("Images: is there a defect?", "Score", IMAGE_COLUMNS, _domains(rows, cells))
 
 
 def pixel_table(rows: Sequence[EvaluationRow], protocol: str) -> DomainTable | None:
@@ -78,8 +91,8 @@ def pixel_table(rows: Sequence[EvaluationRow], protocol: str) -> DomainTable | N
     columns = []
     for metric, name in PIXEL_METRICS.items():
         columns += [name, f"Gain in {name}"] if metric in compared else [name]
-    domains = tuple(DomainLines(row.domain, row.good, row.bad, {arm: cells(row, arm) for arm in ARMS}) for row in rows)
-    return DomainTable(f"Pixels: where is it? AUPRO by protocol {protocol}", "Map", tuple(columns), domains)
+    caption = f"Pixels: where is it? AUPRO by protocol {protocol}"
+    return DomainTable(caption, "Map", tuple(columns), _domains(rows, cells))
 
 
 def alarm_rate(row: EvaluationRow, arm: str) -> Interval:
@@ -90,6 +103,30 @@ def alarm_rate(row: EvaluationRow, arm: str) -> Interval:
 def detection_rate(row: EvaluationRow, arm: str) -> Interval:
     """Share of the bad images flagged, with its exact 95% interval."""
     return _counted(row.arms[arm].detections, row.bad)
+
+
+def refused_rate(row: EvaluationRow, arm: str, kind: str) -> Interval:
+    """Share of the good or of the bad images not judged, with its exact 95% interval."""
+    return rate_interval(getattr(row.arms[arm], f"{kind}_not_judged"), getattr(row, kind))
+
+
+def refusals(row: EvaluationRow, arm: str, kind: str) -> str:
+    """How many of the good or bad images are not judged; a dash where there are none or no third verdict."""
+    count, share = getattr(row.arms[arm], f"{kind}_not_judged"), refused_rate(row, arm, kind)
+    if math.isnan(share.value) or (arm == "unfiltered" and not count):
+        return "–"
+    return f"{count} ({share.value:.0%})"
+
+
+def rate_told(found: Interval) -> str:
+    """A rate with its 95% interval, e.g. 5% [0,25]; a dash where there is none."""
+    if math.isnan(found.value):
+        return "–"
+    return f"{found.value:.0%}" + ("" if math.isnan(found.low) else f" [{100 * found.low:.0f},{100 * found.high:.0f}]")
+
+
+def number_told(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
 def remarks(rows: Sequence[EvaluationRow], rate: float | None = None) -> list[str]:
@@ -125,6 +162,11 @@ def remarks(rows: Sequence[EvaluationRow], rate: float | None = None) -> list[st
                     f"The {arm} scores certainly flag more good parts than the {100 * rate:.3g}% their threshold was "
                     f"set for in {places}: the shift there reaches them."
                 )
+    for kind, meant in (("good", "neither flagged nor passed"), ("bad", "stopped, though not found")):
+        some = [row for row in own if getattr(row.arms["filtered"], f"{kind}_not_judged")]
+        if some:
+            places = _listed([f"{row.domain} ({refusals(row, 'filtered', kind)})" for row in some])
+            said.append(f"{kind.capitalize()} parts that are not judged count as {meant}: {places}.")
     return said
 
 
@@ -145,6 +187,12 @@ def headline(row: EvaluationRow) -> list[Figure]:
             before, after = (f"{100 * getattr(arm, metric):.0f}" for arm in (unfiltered, filtered))
             span = "" if math.isnan(found.low) else f"95%: {100 * found.low:.0f} to {100 * found.high:.0f}%"
             told.append(Figure(f"{before} → {after}%", words, span))
+    if not math.isnan(filtered.verdict_error):
+        before, after = (f"{arm.verdict_error:.3f}" for arm in (unfiltered, filtered))
+        told.append(Figure(f"{before} → {after}", "verdict error", "(good flagged + bad passed) / 2"))
+    if filtered.good_not_judged or filtered.bad_not_judged:
+        good, bad = (refusals(row, "filtered", kind) for kind in ("good", "bad"))
+        told.append(Figure(good, "good parts not judged", f"and {bad} bad parts, which are stopped"))
     for metric, words in (("i_auroc", "image AUROC"), ("aupro", "AUPRO")):
         if not math.isnan(getattr(filtered, metric)):
             before, after = (f"{getattr(arm, metric):.3f}" for arm in (unfiltered, filtered))
@@ -163,6 +211,12 @@ def told_gain(gain: Interval) -> str:
 
 def signed(value: float) -> str:
     return "0.000" if abs(value) < 0.0005 else f"{value:+.3f}".replace("-", "−")
+
+
+def _domains(
+    rows: Sequence[EvaluationRow], cells: Callable[[EvaluationRow, str], list[Cell]]
+) -> tuple[DomainLines, ...]:
+    return tuple(DomainLines(row.domain, row.good, row.bad, {arm: cells(row, arm) for arm in ARMS}) for row in rows)
 
 
 def _counted(rate: float, total: int) -> Interval:
@@ -185,6 +239,11 @@ def _rate(found: Interval) -> Cell:
         return Cell("–")
     span = "" if math.isnan(found.low) else f"{100 * found.low:.0f}–{100 * found.high:.0f}"
     return Cell(f"{found.value:.0%}", span)
+
+
+def _refused(row: EvaluationRow, arm: str, kind: str) -> Cell:
+    told, share = refusals(row, arm, kind), refused_rate(row, arm, kind)
+    return Cell(told, "" if told == "–" else f"{100 * share.low:.0f}–{100 * share.high:.0f}")
 
 
 def _gain(row: EvaluationRow, metric: str) -> Cell:

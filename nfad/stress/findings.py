@@ -1,4 +1,4 @@
-"""From scores to sentences: how often normals are flagged at each strength, and where that becomes too often."""
+"""From scores to findings: what each strength does to good parts and to defects, and how far a model bears it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,47 @@ import numpy as np
 
 from nfad.errors import NfadError
 from nfad.stats.intervals import Interval, rate_interval
+from nfad.stats.verdicts import Verdicts, count_verdicts
 from nfad.stress.axes import Axis
 from nfad.stress.measure import Step, Steps
 
 ARMS = {"unfiltered": "without the filter", "filtered": "with the filter"}
 LEAST_LIMIT = 0.05  # a limit below this could not be told from luck on any sensible number of images
+NEAR = 0.8  # of the defects stopped as it is: with fewer a model no longer sees
+LEAST_FOUND = 0.3  # of the defects: a model that stops fewer as it is sees too little to hold anything
+# How a model ceases to hold, in words; each is a field of Side.
+ENDS = {
+    "breaks": "too many good parts flagged",
+    "blind": "too few defects found",
+    "refuses": "too many good parts not judged",
+}
 
 
 @dataclass(frozen=True)
 class Point:
-    """One strength: the share of normals flagged and of defects found, by arm."""
+    """One strength, by arm: good parts and synthetic defects, as `nfad.stats.verdicts` counts them."""
 
     strength: float
-    alarms: Mapping[str, Interval]
-    found: Mapping[str, Interval]
+    arms: Mapping[str, Verdicts]
+
+    @property
+    def alarms(self) -> dict[str, Interval]:
+        """Good parts flagged."""
+        return {arm: each.false_alarms for arm, each in self.arms.items()}
+
+    @property
+    def found(self) -> dict[str, Interval]:
+        """Synthetic defects flagged."""
+        return {arm: each.detections for arm, each in self.arms.items()}
+
+    @property
+    def not_judged(self) -> dict[str, Interval]:
+        """Good parts without a verdict."""
+        return {arm: each.good_not_judged for arm, each in self.arms.items()}
+
+    def stopped(self, arm: str) -> float:
+        """Share of the defects that are not passed: found, or not judged."""
+        return 1 - self.arms[arm].passed.value
 
 
 @dataclass(frozen=True)
@@ -42,34 +69,47 @@ class Curve:
 
 @dataclass(frozen=True)
 class Side:
-    """How far an axis goes well in one direction, for one arm; None where it goes well to the end."""
+    """How far an axis goes well in one direction, for one arm; None where something does not happen to the end.
+
+    It holds where few good parts are flagged, nearly as many defects are stopped as without the change, and few good
+    parts are not judged.
+    """
 
     axis: Axis
     side: int
     arm: str
     breaks: float | None  # the weakest strength with too many false alarms
-    blind: float | None  # and with too few defects found
-    holds: float  # the strongest strength before it breaks
-    found: float  # share of the defects found there
+    blind: float | None  # with too few defects found
+    refuses: float | None  # with too many good parts not judged
+    holds: float  # the strongest strength before any of these
+    there: Verdicts  # at that strength
 
     @property
     def title(self) -> str:
         return f"{self.axis.title}, {self.axis.direction(self.side)}"
 
     @property
+    def ends(self) -> float | None:
+        """The weakest strength at which it does not hold; None if there is none."""
+        return min((each for name in ENDS if (each := getattr(self, name)) is not None), key=abs, default=None)
+
+    @property
+    def why(self) -> str:
+        """What ends it, in words; "" if nothing does."""
+        if self.ends is None:
+            return ""
+        return " and ".join(words for name, words in ENDS.items() if getattr(self, name) == self.ends)
+
+    @property
     def reach(self) -> float:
-        """Where it breaks, as a share of the range tried: what makes stops comparable with degrees. 2 if nowhere."""
-        return 2.0 if self.breaks is None else abs(self.breaks) / abs(self.axis.of_side(self.side)[-1])
+        """Where it ends, as a share of the range tried: what makes stops comparable with degrees. 2 if nowhere."""
+        return 2.0 if self.ends is None else abs(self.ends) / abs(self.axis.of_side(self.side)[-1])
 
     def told(self) -> str:
-        """Where it breaks, or how far it was seen to hold."""
-        if self.breaks is None:
+        """Where it ends, or how far it was seen to hold."""
+        if self.ends is None:
             return f"holds to {self.axis.told(self.holds)}"
-        return self.axis.told(self.breaks) if self.breaks else "as it is"
-
-    def seen(self) -> str:
-        """Defects found as far out as it holds, be that only as it is; none to tell of where it breaks even there."""
-        return "–" if self.breaks == 0 else f"{self.found:.0%}"
+        return self.axis.told(self.ends) if self.ends else "as it is"
 
 
 @dataclass(frozen=True)
@@ -79,7 +119,7 @@ class Findings:
     curves: tuple[Curve, ...]
     images: tuple[str, ...]
     rate: float  # the model's false-alarm rate
-    limit: float  # a condition breaks the model where the false alarms certainly exceed it
+    limit: float  # of good parts flagged, or not judged: certainly more, and the model does not hold
     thresholds: Mapping[str, float]
     steps: Steps
 
@@ -90,21 +130,22 @@ class Findings:
 
     def side(self, axis: Axis, side: int, arm: str) -> Side:
         outwards = next(curve for curve in self.curves if curve.axis is axis).outwards(side)
-        breaks = first_break([point.alarms[arm] for point in outwards], self.limit)
-        blind = first_blind([point.found[arm] for point in outwards])
-        holds = outwards[-1] if breaks is None else outwards[max(breaks - 1, 0)]
-        strength = [point.strength for point in outwards]
-        return Side(
-            axis, side, arm, None if breaks is None else strength[breaks],
-            None if blind is None else strength[blind], holds.strength, holds.found[arm].value,
-        )  # fmt: skip
+        places = (
+            first_above([point.alarms[arm] for point in outwards], self.limit),
+            first_blind([point.stopped(arm) for point in outwards]),
+            first_above([point.not_judged[arm] for point in outwards], self.limit),
+        )
+        first = min((place for place in places if place is not None), default=len(outwards))
+        holds = outwards[max(first - 1, 0)]
+        breaks, blind, refuses = (None if place is None else outwards[place].strength for place in places)
+        return Side(axis, side, arm, breaks, blind, refuses, holds.strength, holds.arms[arm])
 
     def both(self, axis: Axis, arm: str) -> list[Side]:
         """All sides of an axis, the negative first."""
         return [self.side(axis, side, arm) for side in axis.sides]
 
     def sides(self) -> list[Side]:
-        """Every axis and side with the filter, the nearest break first; those without one by the unfiltered."""
+        """Every axis and side with the filter, the nearest end first; those without one by the unfiltered."""
         found = [(curve.axis, side) for curve in self.curves for side in curve.axis.sides]
         found.sort(key=lambda place: (self.side(*place, "filtered").reach, self.side(*place, "unfiltered").reach))
         return [self.side(*place, "filtered") for place in found]
@@ -133,14 +174,23 @@ def least_hits(images: int, limit: float) -> int | None:
     return next((hits for hits in range(images + 1) if rate_interval(hits, images).low > limit), None)
 
 
-def first_break(alarms: Sequence[Interval], limit: float) -> int | None:
+def first_above(rates: Sequence[Interval], limit: float) -> int | None:
     """The first place whose rate certainly exceeds the limit."""
-    return next((place for place, rate in enumerate(alarms) if rate.low > limit), None)
+    return next((place for place, rate in enumerate(rates) if rate.low > limit), None)
 
 
-def first_blind(found: Sequence[Interval]) -> int | None:
-    """The first place that certainly finds less than half of what the first one finds."""
-    return next((place for place, rate in enumerate(found) if rate.high < found[0].value / 2), None)
+def first_blind(stopped: Sequence[float]) -> int | None:
+    """The first place that stops clearly less of the defects than the first one does, or too few to tell.
+
+    Not "certainly less", as with false alarms: a missed defect is worse, so here doubt counts against the model.
+    """
+    least = least_stopped(stopped[0])
+    return next((place for place, share in enumerate(stopped) if share < least), None)
+
+
+def least_stopped(as_it_is: float) -> float:
+    """The share of the defects that must be stopped where so many are without a change."""
+    return max(NEAR * as_it_is, LEAST_FOUND)
 
 
 def judge(
@@ -155,11 +205,7 @@ def judge(
     limit = checked_limit(rate, limit, len(images))
 
     def point(strength: float, step: Step) -> Point:
-        return Point(
-            strength,
-            {arm: _flagged(step.normal[arm], thresholds[arm]) for arm in ARMS},
-            {arm: _flagged(step.damaged[arm], thresholds[arm]) for arm in ARMS},
-        )
+        return Point(strength, {arm: _verdicts(step.normal[arm], step.damaged[arm], thresholds[arm]) for arm in ARMS})
 
     def curve(axis: Axis) -> Curve:
         by_strength = {0.0: steps["", 0.0]} | {s: steps[axis.name, s] for s in axis.strengths}
@@ -168,47 +214,8 @@ def judge(
     return Findings(tuple(map(curve, axes.values())), tuple(images), rate, limit, dict(thresholds), dict(steps))
 
 
-def sentence(findings: Findings, curve: Curve) -> str:
-    """What to know of an axis: how far it holds, with the filter and without, and whether defects are still seen."""
-    bare, told = _held(findings, curve, "unfiltered"), _held(findings, curve, "filtered")
-    if told == bare:
-        told += ", with and without the filter"
-    elif told.startswith("Holds") and bare.startswith("Holds"):
-        told += f"; without the filter {bare.removeprefix('Holds ')}"
-    else:
-        told += f"; without the filter it {bare[0].lower()}{bare[1:]}"
-    told += "."
-    ends = [0.0, *(side.holds for side in findings.both(curve.axis, "filtered"))]
-    held = [point for point in curve.points if min(ends) <= point.strength <= max(ends)]
-    worst = max(held, key=lambda point: point.alarms["filtered"].value)
-    if worst.alarms["filtered"].low <= findings.limit < worst.alarms["filtered"].value:
-        most, usual = worst.alarms["filtered"].value, findings.normal.alarms["filtered"].value
-        if most > usual:
-            flagged = f"At {curve.axis.told(worst.strength)} {most:.0%} are flagged, {usual:.0%} as they are"
-        else:
-            flagged = f"Within that no more are flagged than as they are, {usual:.0%}"
-        told += f" {flagged}: more images would tell whether that is luck."
-    blind = [side.blind for side in findings.both(curve.axis, "filtered") if side.blind is not None]
-    if blind:
-        rates = "; ".join(f"{curve.axis.told(s)}: {curve.at(s).found['filtered'].value:.0%}" for s in blind)
-        told += f" It goes blind: synthetic defects found at {rates}, as it is: {_found(findings)}."
-    return told
-
-
-def range_told(findings: Findings, curve: Curve, arm: str) -> str:
-    """How far an axis may change, in as few words as a table has room for."""
-    axis, sides = curve.axis, findings.both(curve.axis, arm)
-    if sides[0].breaks == 0:
-        return "not even as it is"
-    if not any(side.holds for side in sides):
-        return f"less than {' or '.join(_weakest(sides))}"
-    if len(sides) == 1:
-        return f"up to {axis.told(sides[0].holds)}"
-    return f"{_short(axis, sides[0].holds)} to {axis.told(sides[1].holds)}"
-
-
 def require(findings: Findings, wanted: Mapping[str, float]) -> list[str]:
-    """What is not met of "holds, and sees, within this strength on every side", a sentence each."""
+    """What is not met of "holds within this strength on every side", a sentence each."""
     said = []
     for curve in findings.curves:
         reach = wanted.get(curve.axis.name)
@@ -216,75 +223,15 @@ def require(findings: Findings, wanted: Mapping[str, float]) -> list[str]:
             continue
         for found in findings.both(curve.axis, "filtered"):
             asked = f"{curve.axis.told(found.side * reach)} is required"
-            for where, what in ((found.breaks, "too many false alarms"), (found.blind, "too few defects found")):
+            for name, what in ENDS.items():
+                where = getattr(found, name)
                 if where is not None and abs(where) <= reach:
                     said.append(f"{curve.axis.title}: {what} at {curve.axis.told(where)}; {asked}.")
     return said
 
 
-def as_rows(findings: Findings) -> list[dict[str, str | float]]:
-    """A row for each axis, strength and arm, ready for CSV and JSON."""
-    return [
-        {
-            "axis": curve.axis.name, "strength": point.strength, "unit": curve.axis.unit,
-            "told": curve.axis.told(point.strength), "arm": arm, "images": len(findings.images),
-            "false_alarms": point.alarms[arm].value, "false_alarms_low": point.alarms[arm].low,
-            "false_alarms_high": point.alarms[arm].high, "found": point.found[arm].value,
-            "found_low": point.found[arm].low, "found_high": point.found[arm].high,
-        }
-        for curve in findings.curves
-        for point in curve.points
-        for arm in ARMS
-    ]  # fmt: skip
-
-
-def as_dict(findings: Findings) -> dict[str, object]:
-    """Everything for machines."""
-    axes = {}
-    for curve in findings.curves:
-        sides = [side for arm in ARMS for side in findings.both(curve.axis, arm)]
-        axes[curve.axis.name] = {
-            "unit": curve.axis.unit,
-            "told": sentence(findings, curve),
-            "sides": [
-                {"side": s.side, "arm": s.arm, "breaks": s.breaks, "blind": s.blind, "holds": s.holds} for s in sides
-            ],
-        }
-    return {
-        "images": list(findings.images),
-        "false_alarm_rate": findings.rate,
-        "limit": findings.limit,
-        "thresholds": dict(findings.thresholds),
-        "axes": axes,
-        "rows": as_rows(findings),
-    }
-
-
-def _flagged(scores: Sequence[float], threshold: float) -> Interval:
-    return rate_interval(int((np.asarray(scores) > threshold).sum()), len(scores))
-
-
-def _found(findings: Findings) -> str:
-    return f"{findings.normal.found['filtered'].value:.0%}"
-
-
-def _held(findings: Findings, curve: Curve, arm: str) -> str:
-    axis = curve.axis
-    sides = findings.both(axis, arm)
-    if sides[0].breaks == 0:
-        return "Breaks already as it is"
-    whole = all(side.breaks is None for side in sides)
-    if not any(side.holds for side in sides):
-        return f"Breaks at the weakest strength tried, {' and '.join(_weakest(sides))}"
-    told = "Holds " if len(sides) == 1 else "Holds from "
-    return told + range_told(findings, curve, arm) + (", all that was tried" if whole else "")
-
-
-def _weakest(sides: Sequence[Side]) -> list[str]:
-    """Where each side breaks."""
-    return [side.axis.told(side.breaks) for side in sides if side.breaks is not None]
-
-
-def _short(axis: Axis, strength: float) -> str:
-    """Without the unit, where the same unit follows."""
-    return axis.told(strength).removesuffix(axis.unit).rstrip() if not axis.words else axis.told(strength)
+def _verdicts(normal: Sequence[float], damaged: Sequence[float], threshold: float) -> Verdicts:
+    """Of the normals and of the same parts with a defect; a score that is NaN was not judged."""
+    scores = np.concatenate([normal, damaged])
+    labels = np.arange(len(scores)) >= len(normal)
+    return count_verdicts(labels, scores > threshold, ~np.isnan(scores))

@@ -1,11 +1,13 @@
 """Scores of the same normals, bare and with a synthetic defect each, at every strength of every axis.
 
-Nothing here knows a threshold: scores are kept on disk, and any false-alarm rate can be judged from them.
+Nothing here knows a threshold: scores are kept on disk, and any false-alarm rate can be judged from them. Whether a
+photo is judged at all depends on no threshold: the score of one that is not is NaN.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from torch.nn import functional as F
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.model import Model
+from nfad.records import Prediction
 from nfad.stress.axes import Axis, edited, photographed
 from nfad.system.files import sha256_of
 from nfad.system.progress import Progress, Skip
@@ -27,7 +30,7 @@ from nfad.vision.images import load_part, to_view
 from nfad.vision.maps import image_score
 from nfad.vision.prior import foreground_tokens
 
-FORMAT = 2  # raise it when an edit or a defect changes: what was measured before is then measured again
+FORMAT = 3  # raise it when an edit or a defect changes: what was measured before is then measured again
 DRAWS = 30  # of a defect, before the last one is taken as it is
 VISIBLE = 0.05  # mean change of a pixel under a defect: less than that, most people overlook too
 
@@ -58,7 +61,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Step:
-    """The image scores at one strength, by arm: of the normals and of the same parts with a defect."""
+    """The image scores at one strength, by arm: of the normals and of the same parts with a defect; NaN: not judged."""
 
     normal: Mapping[str, tuple[float, ...]]  # "unfiltered" and "filtered"
     damaged: Mapping[str, tuple[float, ...]]
@@ -151,8 +154,7 @@ def measure(
     steps: Steps = {}
     for place in wanted:
         if cache and (found := cache.get(settings(*place))) is not None:
-            both = (found["normal"], found["damaged"])
-            steps[place] = Step(*({arm: tuple(values) for arm, values in each.items()} for each in both))
+            steps[place] = Step(_scores_of(found["normal"]), _scores_of(found["damaged"]))
     missing = [place for place in wanted if place not in steps]  # only these take time, so only these are counted
     passes = 2 * len(parts.paths)
     for done, (name, strength) in enumerate(missing):
@@ -193,18 +195,32 @@ def at_strength(
 
 
 def image_scores(detector: Model, views: Tensor, axis: Axis | None, strength: float) -> dict[str, Tensor]:
-    """The model's scores by arm, with nothing counted that was made up to fill a moved view."""
+    """The model's scores by arm, NaN where it gives no verdict; what fills a moved view is not counted."""
     judged = detector.predict_views(views)
+    scores = _counted_scores(detector, judged, axis, strength, views.shape[-1])
+    refused = {"unfiltered": torch.zeros(len(judged), dtype=torch.bool)}  # knows no third verdict
+    refused["filtered"] = torch.tensor([not each.is_judged for each in judged])
+    return {arm: each.masked_fill(refused[arm] | ~each.isfinite(), torch.nan) for arm, each in scores.items()}
+
+
+def _counted_scores(
+    detector: Model, judged: Sequence[Prediction], axis: Axis | None, strength: float, size: int
+) -> dict[str, Tensor]:
     if axis is None or not axis.moves:
         scores = ("unfiltered", "unfiltered_score"), ("filtered", "score")
         return {arm: torch.tensor([getattr(each, name) for each in judged]) for arm, name in scores}
-    made_up = ~photographed(axis, strength, views.shape[-1])
+    made_up = ~photographed(axis, strength, size)
     scored = {
         "unfiltered": [each.unfiltered_map for each in judged],
         "filtered": [each.map if each.detection_map is None else each.detection_map for each in judged],
     }
     maps = {arm: torch.from_numpy(np.stack(each)).masked_fill(made_up, -torch.inf) for arm, each in scored.items()}
     return {arm: image_score(each, detector.config.top_fraction) for arm, each in maps.items()}
+
+
+def _scores_of(kept: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]]:
+    """As JSON kept them: it has no NaN."""
+    return {arm: tuple(math.nan if each is None else each for each in values) for arm, values in kept.items()}
 
 
 def _part(detector: Detector, views: Tensor) -> Tensor:

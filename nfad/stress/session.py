@@ -9,8 +9,9 @@ from pathlib import Path
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.stress.axes import Axis, chosen_axes
-from nfad.stress.findings import Findings, as_dict, checked_limit, judge, least_hits, require
+from nfad.stress.findings import LEAST_FOUND, Findings, checked_limit, judge, least_hits, require
 from nfad.stress.measure import Parts, measure, read_parts, tells_part
+from nfad.stress.words import as_dict
 from nfad.system.files import ready_folder
 from nfad.system.progress import Progress, Skip
 from nfad.system.results import ResultCache
@@ -29,9 +30,12 @@ class Stress:
     parts: Parts
     notes: tuple[str, ...]
     unmet: tuple[str, ...]
+    asked: float  # the false-alarm rate asked for; the findings' is the one supported
+    promise: str  # what that rate means, in the words of every command
 
     def as_dict(self) -> dict:
-        return as_dict(self.findings) | {"notes": list(self.notes), "unmet": list(self.unmet)}
+        told = {"asked_false_alarm_rate": self.asked, "notes": list(self.notes), "unmet": list(self.unmet)}
+        return as_dict(self.findings) | told
 
 
 def stress(
@@ -47,7 +51,7 @@ def stress(
     skip: Skip | None = None,
     progress: Progress | None = None,
 ) -> Stress:
-    """Normals of the line, changed axis by axis: false alarms and synthetic defects found at every strength.
+    """Normals of the line, changed axis by axis: good parts flagged and not judged, and synthetic defects found.
 
     `required` strengths are measured as well, and what does not hold within them is in `unmet`.
     """
@@ -78,7 +82,9 @@ def stress(
         detector.false_alarm_rate, limit,
     )  # fmt: skip
     notes = _notes(findings, wanted, detector, named=names is not None)
-    return Stress(findings, parts, notes, tuple(require(findings, required)))
+    asked = detector.config.false_alarm_rate
+    unmet = tuple(require(findings, required))
+    return Stress(findings, parts, notes, unmet, asked, detector.held_out.told(asked))
 
 
 def cache_in(folder: Path) -> ResultCache:
@@ -113,18 +119,15 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
     ]
     if hits is not None:
         said.append(
-            f"A break is shown from {hits} of {count} flagged on ({hits / count:.0%}): less may be luck. More images "
-            "show smaller rates."
+            f"Too many flagged, or not judged, is shown from {hits} of {count} on ({hits / count:.0%}): less may be "
+            "luck. More images show smaller rates."
         )
     if detector.exported:
         said.append(
             "The exported graph itself was measured. It takes photos of 8 bits, so every view was rounded to them."
         )
     if findings.rate > config.false_alarm_rate:
-        said.append(
-            f"The model's rate is {config.false_alarm_rate:.2%}, but its held-out normals support {findings.rate:.2%} "
-            "at the least: it is judged at that."
-        )
+        said.append(f"The thresholds are set for {detector.held_out.told(config.false_alarm_rate)}.")
     if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
         said.append("Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some.")
     if normal.alarms["filtered"].low > findings.limit:
@@ -132,10 +135,15 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
             f"As they are, {normal.alarms['filtered'].value:.0%} of these images are flagged: they differ from what "
             "the model was fitted on, and no strength can be told apart. Fit on images like these first."
         )
-    if normal.found["filtered"].value < 0.3:
+    if normal.not_judged["filtered"].low > findings.limit:
         said.append(
-            f"Of the synthetic defects {normal.found['filtered'].value:.0%} are found as they are: too few for the "
-            "curves of defects found to say much."
+            f"As they are, {normal.not_judged['filtered'].value:.0%} of these images are not judged: the model was not "
+            "fitted for photos like these. Fit on images like these first."
+        )
+    if normal.stopped("filtered") < LEAST_FOUND:
+        said.append(
+            f"Of the synthetic defects {normal.found['filtered'].value:.0%} are found as they are: too few to say of "
+            "any change that the model bears it."
         )
     if "background" in axes:
         said.append(

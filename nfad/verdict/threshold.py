@@ -47,6 +47,14 @@ class Threshold:
             raise NfadError(f"the false-alarm rate must lie between 0 and 1; got {rate:g}")
         return max(rate, self.smallest_rate)
 
+    def told(self, rate: float) -> str:
+        """What is promised where this rate is asked for, in the words of every command and page."""
+        supported = self.supported(rate)
+        told = f"at most {supported:.2%} of good parts flagged, without shift"
+        if supported > rate:
+            told += f"; {rate:.2%} was asked for, but {self.count} held-out normals support no less"
+        return told
+
     def at(self, rate: float) -> tuple[float, float]:
         """Thresholds of the filtered and the unfiltered score at a supported rate."""
         rate = self.supported(rate)

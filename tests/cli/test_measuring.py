@@ -101,12 +101,37 @@ def test_a_model_that_is_not_there_is_told_of_before_an_image_that_cannot_be_rea
     assert "absent.nfad does not exist" in told
 
 
-def test_a_rate_is_said_to_be_asked_for_only_if_it_was(root, model):
-    told = nfad("evaluate", "folder", root, "--model", model).stderr
-    assert "the model's rate is 1.00%" in told and "asked for" not in told
-    assert "2.00% was asked for" in nfad(
-        "evaluate", "folder", root, "--model", model, "--false-alarm-rate", 0.02
-    ).stderr  # fmt: skip
+def test_the_rate_is_the_same_in_every_command_and_in_the_same_words(root, model, tmp_path):
+    normals = ("--normals", root / "train" / "good", "--axes", "blur", "--images", 6, "--limit", 0.4)
+    told = {
+        "info": nfad("info", model).stdout,
+        "evaluate": nfad("evaluate", "folder", root, "--model", model).stdout,
+        "stress": nfad("stress", model, *normals).stdout,
+    }
+    promise = "at most 20.00% of good parts flagged, without shift; 1.00% was asked for, but 4 held-out normals support"
+    for command, text in told.items():
+        assert promise in " ".join(text.replace("│", " ").split()), command
+    numbers = {
+        "info": json.loads(nfad("info", model, "--json").stdout),
+        "evaluate": json.loads(nfad("evaluate", "folder", root, "--model", model, "--json").stdout)[0],
+        "stress": json.loads(nfad("stress", model, *normals, "--json").stdout),
+    }
+    for command, found in numbers.items():
+        assert (found["false_alarm_rate"], found["asked_false_alarm_rate"]) == (pytest.approx(0.2), 0.01), command
+    supported = nfad("evaluate", "folder", root, "--model", model, "--false-alarm-rate", 0.3).stdout
+    assert "at most 30.00% of good parts flagged" in supported and "asked for" not in supported
+
+
+def test_no_false_alarms_without_the_defects_found_at_the_same_threshold(root, model):
+    told = nfad("evaluate", "folder", root, "--model", model).stdout
+    head = next(line for line in told.splitlines() if "domain" in line)
+    assert "good flagged" in head and "bad found" in head and "error" in head and "not judged" in told
+    [found] = json.loads(nfad("evaluate", "folder", root, "--model", model, "--json").stdout)
+    for row in found["rows"]:
+        for arm in row["arms"].values():
+            assert {"detections", "verdict_error", "good_not_judged", "bad_not_judged"} <= arm.keys()
+            assert {"false_alarms", "detections"} <= arm["intervals"].keys()
+            assert f"{arm['false_alarms']:.0%} [" in told and f"{arm['detections']:.0%} [" in told
 
 
 def test_evaluate_json_is_all_numbers_and_a_model_can_be_judged(root, model):

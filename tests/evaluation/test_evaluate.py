@@ -114,3 +114,36 @@ def test_unknown_choices_are_named(detector, samples, changes):
 def test_an_empty_test_set_is_refused(detector):
     with pytest.raises(NfadError, match="empty"):
         evaluate(detector, [])
+
+
+def test_a_photo_that_is_not_judged_is_neither_flagged_nor_passed(detector, samples, refusing):
+    """Good and bad of the dark are refused: no error of the filtered arm is left there, and the ranking stays."""
+    plain = evaluate(detector, samples)
+    dark = {sample.path for sample in samples if sample.domain == "dark"}
+    found = evaluate(refusing(detector, dark.__contains__), samples)
+    assert plain.rows[1].arms["unfiltered"].verdict_error > 0  # else nothing is shown below
+    for before, after in zip(plain.rows, found.rows):
+        refused = {"same": 0, "dark": 4, EVERYWHERE: 4}[after.domain]
+        ours, control = after.arms["filtered"], after.arms["unfiltered"]
+        assert (ours.good_not_judged, ours.bad_not_judged) == (refused, refused)
+        assert control == before.arms["unfiltered"] and (control.good_not_judged, control.bad_not_judged) == (0, 0)
+        assert ours.i_auroc == before.arms["filtered"].i_auroc and ours.aupro == before.arms["filtered"].aupro
+        low, high = ours.intervals["bad_not_judged"]
+        assert low <= refused / after.bad <= high
+    dark_arm = found.rows[1].arms["filtered"]
+    assert dark_arm.false_alarms == dark_arm.detections == dark_arm.verdict_error == 0
+    assert [image.why_not_judged != "" for image in found.images] == [sample.path in dark for sample in samples]
+
+
+def test_a_photo_without_a_finite_score_is_not_judged_and_ranked_by_no_arm(detector, samples, refusing, monkeypatch):
+    bad = next(sample for sample in samples if sample.anomalous)
+    broken = refusing(detector, lambda path: path == bad.path, score=np.nan)
+    rest = evaluate(detector, [sample for sample in samples if sample is not bad])
+    for held in (2**28, 0):
+        monkeypatch.setattr("nfad.evaluation.pixels.HELD", held)
+        found = evaluate(broken, samples)
+        ours = found.rows[0].arms["filtered"]
+        assert found.without_score == 1 and ours.bad_not_judged == 1
+        assert ours.i_auroc == rest.rows[0].arms["filtered"].i_auroc
+        alone = evaluate(broken, [bad]).rows[0].arms["filtered"]
+        assert alone.bad_not_judged == 1 and alone.detections == 0 and np.isnan(alone.i_auroc)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,6 +42,7 @@ def test_each_group_by_hand():
         "lost": [7],
         "silenced": [2, 1],
         "found": [8],
+        "not_judged": [],
     }
 
 
@@ -48,6 +51,17 @@ def test_groups_are_the_images_on_which_someone_errs_each_once(scores):
     flagged, control = scores.score > scores.threshold, scores.unfiltered_score > scores.unfiltered_threshold
     members = [index for group in grouped(scores).values() for index in group.tolist()]
     assert sorted(members) == np.flatnonzero((flagged != scores.label) | (control != scores.label)).tolist()
+
+
+@given(judged(), st.data())
+def test_what_is_not_judged_is_in_its_own_group_and_in_no_other(scores, data):
+    is_judged = data.draw(hnp.arrays(np.bool_, len(scores.label)))
+    one = replace(scores, judged=is_judged, score=np.where(is_judged, scores.score, np.nan))
+    groups = grouped(one)
+    assert sorted(groups.pop("not_judged").tolist()) == np.flatnonzero(~is_judged).tolist()
+    before = grouped(scores)
+    for name, members in groups.items():
+        assert members.tolist() == [index for index in before[name].tolist() if is_judged[index]]
 
 
 @given(judged(), st.integers(1, 8))

@@ -49,8 +49,16 @@ def test_results_scores_and_reports_are_written(findings, tmp_path):
         ("", "unfiltered"), ("", "filtered"), ("contrast:2", "unfiltered"), ("contrast:2", "filtered"),
     ]  # fmt: skip
     assert float(rows[1]["i_auroc"]) == pytest.approx(findings[0].evaluation.rows[0].arms["filtered"].i_auroc, rel=1e-5)
+    for row in rows:  # both errors, each with its interval
+        for rate in ("false_alarms", "detections"):
+            assert float(row[f"{rate}_low"]) <= float(row[rate]) <= float(row[f"{rate}_high"])
+        error = (float(row["false_alarms"]) + 1 - float(row["detections"])) / 2
+        assert float(row["verdict_error"]) == pytest.approx(error)  # all were judged
+        assert row["good_not_judged"] == row["bad_not_judged"] == "0"
     with (tmp_path / "out" / "scores.csv").open() as file:
         images = list(csv.DictReader(file))
+    flagged = [image["verdict"] == "anomalous" for image in images if image["anomalous"] == "0"]
+    assert sum(flagged) == sum(round(5 * float(row["false_alarms"])) for row in rows if row["arm"] == "filtered")
     assert len(images) == 20 and sum(int(image["anomalous"]) for image in images) == 10
     page = written[-1].read_text()
     assert "contrast:2" in page and "<square>" not in page and "&lt;square&gt;" in page

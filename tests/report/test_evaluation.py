@@ -152,7 +152,7 @@ def test_text_from_strangers_stays_text(report, tmp_path):
 def test_a_mean_over_domains_has_numbers_but_no_curves(report, tmp_path):
     mean = replace(report.rows[0], domain="mean")
     page = write_report(replace(report, rows=[*report.rows, mean], pictures={}), tmp_path / "r.html").read_text()
-    assert page.count("<bdi>mean</bdi>") == 2  # one a table
+    assert page.count("<bdi>mean</bdi>") == 3  # one a table
     assert "ROC, mean" not in page
     assert "<article" not in page and 'class="bar"' not in page and "Not shown here" in page
 
@@ -199,3 +199,19 @@ def test_the_gate_is_explained_only_where_there_is_one(judged, page, tmp_path):
 def test_axe_finds_nothing_to_object_to(page, tmp_path):
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     assert objections(tmp_path / "report.html") == {}
+
+
+def test_a_photo_that_is_not_judged_is_shown_as_such_and_counted_apart(judged, refusing, tmp_path):
+    samples, _, _ = judged
+    detector = Detector.fit([part(i, 80) for i in range(20)], tiny(false_alarm_rate=0.2))
+    strange = {sample.path for sample in samples if sample.domain == "dark"}
+    for score in (None, math.nan):
+        found = evaluate(refusing(detector, strange.__contains__, score), samples)
+        page = write_report(report_of(found, "x", {}), tmp_path / "report.html").read_text()
+        assert f"{len(strange)} parts without a verdict" in unescape(page)
+        numbers = numbers_in(page)
+        assert numbers["images"]["judged"] == [sample.path not in strange for sample in samples]
+        dark = next(row for row in numbers["rows"] if row["domain"] == "dark")
+        assert dark["filtered"]["good_not_judged"] == dark["filtered"]["bad_not_judged"] == len(strange) / 2
+        assert dark["filtered"]["verdict_error"] == 0
+        Balanced(page)

@@ -11,9 +11,10 @@ from markup import Balanced
 from nfad.model import load_model
 from nfad.report.stress import figures_of, prediction_at, ranges_of, shown_image, write_results
 from nfad.stress.axes import AXES, photographed
-from nfad.stress.findings import judge, range_told
+from nfad.stress.findings import judge
 from nfad.stress.measure import Step
 from nfad.stress.session import stress
+from nfad.stress.words import range_told
 from nfad.verdict.threshold import Threshold
 
 COUNT = 24
@@ -21,13 +22,14 @@ AXES_TRIED = {name: AXES[name] for name in ("exposure", "noise")}
 FLAGGED, PASSED = (2.0,) * COUNT, (0.0,) * COUNT
 
 
-def findings(breaking=()):
-    """Every defect is found; all normals are flagged at the named strengths, and none elsewhere."""
+def findings(breaking=(), missing=()):
+    """All normals are flagged at the named strengths, and none elsewhere; every defect is found but where missing."""
     places = [("", 0.0), *((axis.name, strength) for axis in AXES_TRIED.values() for strength in axis.strengths)]
     steps = {}
     for place in places:
         normal = FLAGGED if place in breaking else PASSED
-        steps[place] = Step({"unfiltered": normal, "filtered": normal}, {"unfiltered": FLAGGED, "filtered": FLAGGED})
+        damaged = PASSED if place in missing else FLAGGED
+        steps[place] = Step({"unfiltered": normal, "filtered": normal}, {"unfiltered": damaged, "filtered": damaged})
     return judge(steps, AXES_TRIED, [f"{i}.png" for i in range(COUNT)], {"unfiltered": 1.0, "filtered": 1.0}, 0.01)
 
 
@@ -51,11 +53,11 @@ def test_the_page_is_whole_needs_nothing_else_and_trusts_no_name(page, found):
     assert {attributes["href"][1:] for tag, attributes in parsed.tags if tag == "a"} <= targets
 
 
-def test_every_axis_has_both_curves_a_picture_a_strength_and_its_sentence(page, found):
+def test_every_axis_has_all_curves_a_picture_a_strength_and_its_sentence(page, found):
     numbers = json.loads(unescape(re.search(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)[1]))
     for curve in found.findings.curves:
         title = curve.axis.title
-        for name in ("False alarms", "Synthetic defects found"):
+        for name in ("False alarms", "Synthetic defects found", "Not judged"):
             assert page.count(f'aria-label="{title}: {name}"') == 1
         assert len(re.findall(rf'<img alt="{title}: ', page)) == len(curve.points)
         assert numbers["axes"][curve.axis.name]["told"] in unescape(page)
@@ -106,32 +108,51 @@ def test_the_gate_is_explained_only_where_there_is_one(page, detector, shipped, 
     assert "The gate says" in text and text.count("<article") == text.count("<p>Gate ")
 
 
-def test_the_part_shown_is_one_that_is_flagged_where_it_breaks(found):
+def test_the_part_shown_is_one_of_what_ends_it(found):
     for curve in found.findings.curves:
-        index, strength = shown_image(found.findings, curve)
+        place, strength, damaged = shown_image(found.findings, curve)
         if strength is not None:
             step = found.findings.steps[curve.axis.name, strength]
-            assert any(step.normal[arm][index] > found.findings.thresholds[arm] for arm in ("unfiltered", "filtered"))
+            for arm, threshold in found.findings.thresholds.items():
+                ends = [side for side in found.findings.both(curve.axis, arm) if side.ends == strength]
+                score = (step.damaged if damaged else step.normal)[arm][place]
+                if ends and (score > threshold) != damaged:
+                    break
+            else:
+                raise AssertionError(curve.axis.name)
+
+
+def test_where_defects_are_missed_a_missed_one_is_shown():
+    missed = findings(missing=[("noise", 5)])
+    curve = next(curve for curve in missed.curves if curve.axis.name == "noise")
+    assert shown_image(missed, curve)[1:] == (5, True)
+    assert figures_of(missed)[0].value == "1 of 2"
 
 
 @pytest.mark.parametrize(
     ("breaking", "words"),
     [
-        ([("noise", 2)], "2% is where noise breaks it, before all else noisier"),
-        ([("noise", 15), ("exposure", -0.5)], "−0.5 stops is where exposure breaks it, before all else darker"),
-        ([("", 0.0)], "as they are too many good parts are rejected already no change is needed to break it"),
-        ([], "none of the conditions tried breaks it"),
+        ([("noise", 2)], "2% is where noise ends it, before all else: too many good parts flagged noisier"),
+        (
+            [("noise", 15), ("exposure", -0.5)],
+            "−0.5 stops is where exposure ends it, before all else: too many good parts flagged darker",
+        ),
+        ([("", 0.0)], "as they are too many good parts flagged already no change is needed"),
+        ([], "none of the conditions tried ends it"),
     ],
 )
 def test_the_figure_of_the_first_break_names_its_condition(breaking, words):
     assert " ".join(figures_of(findings(breaking))[1]).strip() == words
 
 
-@pytest.mark.parametrize(("breaking", "told"), [([("noise", 2)], "100%"), ([("", 0.0)], "–"), ([], "100%")])
-def test_defects_found_are_those_that_the_terminal_tells(breaking, told):
-    found = findings(breaking)
-    assert next(row for row in ranges_of(found) if row.axis == "noise").found == told
-    assert found.side(AXES_TRIED["noise"], 1, "filtered").seen() == told
+def test_the_first_screen_tells_both_errors_as_far_as_it_holds_and_what_ends_it():
+    for arm in next(row for row in ranges_of(findings([("noise", 2)])) if row.axis == "noise").arms:
+        assert [words.partition(" not")[0] for words in arm.there] == [
+            "as it is: 0% flagged, 100% of defects found" + (", 0%" if arm.name == "filtered" else "")
+        ]
+        assert arm.then == ["2%: too many good parts flagged"] and arm.ends_at_once
+    for arm in ranges_of(findings())[0].arms:
+        assert arm.then == [] and not arm.ends_at_once
 
 
 def test_the_first_condition_to_break_stands_at_the_top():

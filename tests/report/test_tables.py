@@ -17,6 +17,7 @@ from nfad.report.tables import (
     signed,
     summary_row,
     told_gain,
+    verdict_table,
 )
 from nfad.stats.intervals import Interval, rate_interval
 
@@ -25,7 +26,12 @@ METRICS = {"i_auroc": 0.9, "i_ap": 0.8, "i_f1": 0.7, "p_auroc": 0.95, "p_ap": 0.
 
 
 def arm(low=0.85, **changes):
-    rates = {"false_alarms": 0.5, "detections": 0.75, "intervals": {"i_auroc": (low, max(low, 0.94))}}
+    rates = {
+        "false_alarms": 0.5,
+        "detections": 0.75,
+        "verdict_error": 0.25,
+        "intervals": {"i_auroc": (low, max(low, 0.94))},
+    }
     return Arm(**(METRICS | rates | changes))
 
 
@@ -66,7 +72,10 @@ def test_numbers_stand_in_their_columns():
     assert unfiltered[header.index("AP")] == "0.123"
     # The domain and the gain stand for both lines, so the second is two cells shorter.
     assert filtered[header.index("AP") - 2] == "0.456"
-    assert filtered[-1].startswith("95%") and unfiltered[-2].startswith("25%")
+    assert "Bad found" not in header  # both errors stand in a table of their own:
+    errors = verdict_table([one]).domains[0].lines
+    assert [cell.value for cell in errors["unfiltered"]] == ["25%", "75%", "0.250", "–", "–"]
+    assert [cell.value for cell in errors["filtered"]] == ["50%", "95%", "0.250", "0 (0%)", "0 (0%)"]
     assert len(unfiltered) == len(header) == len(filtered) + 2
     assert 'rowspan="2"' in table and "40 good, 40 bad" in table
 
@@ -77,6 +86,18 @@ def test_rates_have_the_exact_interval_of_their_counts():
     assert detection_rate(found, "unfiltered") == rate_interval(19, 20)
     mean = alarm_rate(row(good=48, unfiltered=arm(false_alarms=0.123)), "unfiltered")  # of no number of 48 images
     assert mean.value == 0.123 and math.isnan(mean.low)
+
+
+def test_what_is_not_judged_stands_beside_both_errors_with_its_interval():
+    refused = row(good=40, bad=20, filtered=arm(good_not_judged=2, bad_not_judged=5))
+    table = verdict_table([refused])
+    good, bad = table.domains[0].lines["filtered"][-2:]
+    low, high = rate_interval(5, 20).low, rate_interval(5, 20).high
+    assert (good.value, bad.value, bad.span) == ("2 (5%)", "5 (25%)", f"{100 * low:.0f}–{100 * high:.0f}")
+    assert [cell.value for cell in table.domains[0].lines["unfiltered"][-2:]] == ["–", "–"]  # knows no third verdict
+    told = " ".join(remarks([refused]))
+    assert "neither flagged nor passed: same (2 (5%))" in told and "stopped, though not found: same (5 (25%))" in told
+    assert any(figure.value == "2 (5%)" and "5 (25%) bad" in figure.more for figure in headline(refused))
 
 
 def test_pixel_gains_are_shown_where_there_are_any():
@@ -121,8 +142,9 @@ def test_the_headline_is_about_all_images():
     rows = [row("same"), row("all", 200, 100, unfiltered=arm(false_alarms=0.62), gain=(0.01, -0.01, 0.02))]
     row_of_all = summary_row(rows)
     told = headline(row_of_all)
+    assert [figure.words for figure in told[:3]] == ["good parts flagged", "bad parts found", "verdict error"]
     assert (row_of_all.good, row_of_all.bad) == (200, 100) and told[0].value == "62 → 5%"
-    assert told[2].more == "no certain difference: −0.010 to +0.020"
+    assert told[3].more == "no certain difference: −0.010 to +0.020"
     assert summary_row(rows[:1]) is rows[0]
     assert "nan" not in str(headline(row(bad=0, filtered=arm(i_auroc=NAN, detections=NAN, aupro=NAN))))
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from evaluation.conftest import refusing
 from exporting import exported_part
 from parts import part, parts, tiny
 from PIL import Image
@@ -9,6 +10,8 @@ from nfad import Detector
 from nfad.stress.axes import AXES
 from nfad.stress.measure import read_parts
 from nfad.stress.session import stress
+
+__all__ = ["refusing"]
 
 NASTY = "<img src=x onerror='alert(1)'>&.png"
 

@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 from nfad import NfadError
 from nfad.cli.stress import stress as command
 from nfad.model import load_model
+from nfad.report.stress import write_results
 from nfad.stress.axes import AXES
-from nfad.stress.session import STRENGTHS, stress
+from nfad.stress.session import STRENGTHS, cache_in, stress
 from nfad.verdict.threshold import Threshold
 
 
 def test_notes_say_what_could_not_be_checked_and_what_was_left_out(detector, normals, found):
-    assert "not fitted on" in found.notes[0] and "of 6 flagged" in found.notes[1]
+    assert "not fitted on" in found.notes[0] and "of 6 on" in found.notes[1]
     assert any("the fill cuts into the part" in note for note in found.notes)
     plain = stress(detector, normals, images=6)
     assert any("background was left alone" in note for note in plain.notes)
@@ -33,7 +34,7 @@ def test_normals_unlike_the_models_are_told_of(detector, normals):
     stricter = replace(detector, held_out=Threshold((-9.0,) * 20, (-9.0,) * 20))  # its own normals scored far lower
     found = stress(stricter, normals, ["blur"], images=6)
     assert any("100% of these images are flagged: they differ" in note for note in found.notes)
-    assert "Breaks already as it is" in found.as_dict()["axes"]["blur"]["told"]
+    assert "Does not hold even as it is" in found.as_dict()["axes"]["blur"]["told"]
 
 
 def test_a_model_that_breaks_when_parts_move_is_told_what_may_help(detector, normals, chosen):
@@ -49,7 +50,9 @@ def test_a_model_that_breaks_when_parts_move_is_told_what_may_help(detector, nor
 def test_a_rate_that_cannot_be_had_is_told_of(detector, normals):
     found = stress(detector.at_rate(0.01), normals, ["blur"], images=6)
     least = f"{detector.held_out.smallest_rate:.2%}"
-    assert any("model's rate is 1.00%" in note and f"support {least} at the least" in note for note in found.notes)
+    assert f"at most {least} of good parts flagged" in found.promise and "1.00% was asked for" in found.promise
+    assert any(found.promise in note for note in found.notes)
+    assert found.as_dict()["asked_false_alarm_rate"] == 0.01
     assert found.findings.rate == detector.held_out.smallest_rate > 0.01
 
 
@@ -208,3 +211,22 @@ def test_the_pages_tables_of_shifts_are_the_benchmarks():
         its = [line for line in measured if line.startswith(named.get(name, f"| {name}"))]
         known = {cell.strip("| ") for line in its for cell in line.split(" | ")}
         assert {cell.replace(" %", "") for cell in cells} <= known
+
+
+def test_parts_that_are_not_judged_are_counted_apart_kept_and_end_it(detector, normals, refusing, tmp_path):
+    """In the dark nothing is judged: no false alarm there, and no hold either; a second run finds the same on disk."""
+    dark = refusing(replace(detector, sha256="model"), lambda view: view.mean() < 0.3)
+    runs = [stress(dark, normals, ["exposure"], images=6, cache=cache_in(tmp_path)) for _ in range(2)]
+    assert runs[0].as_dict() == runs[1].as_dict()
+    [curve] = runs[0].findings.curves
+    point = curve.at(-2)
+    assert point.not_judged["filtered"].value == 1 and point.alarms["filtered"].value == 0
+    assert point.arms["filtered"].bad_not_judged.value == 1 and point.not_judged["unfiltered"].value == 0
+    side = runs[0].findings.side(curve.axis, -1, "filtered")
+    assert side.refuses is not None and abs(side.holds) < abs(side.refuses)
+    told = runs[0].as_dict()["axes"]["exposure"]["told"]
+    assert "at −2 stops: 0% flagged, 0% of defects found, 100% not judged (100% of defects)" in told
+    row = next(row for row in runs[0].as_dict()["rows"] if row["strength"] == -2 and row["arm"] == "filtered")
+    assert (row["not_judged"], row["false_alarms"], row["found"], row["verdict_error"]) == (1, 0, 0, 0)
+    page = write_results(runs[0], dark, "x", tmp_path)[0].read_text(encoding="utf-8")
+    assert "◆ not judged:" in page and "Exposure: Not judged" in page
