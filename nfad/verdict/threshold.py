@@ -50,7 +50,8 @@ class Threshold:
     def told(self, rate: float) -> str:
         """What is promised where this rate is asked for, in the words of every command and page."""
         supported = self.supported(rate)
-        told = f"at most {supported:.2%} of good parts flagged, without shift"
+        where = "under the acquisitions it was fitted for" if self.images else "without shift"
+        told = f"at most {supported:.2%} of good parts flagged, {where}"
         if supported > rate:
             told += f"; {rate:.2%} was asked for, but {self.count} held-out normals support no less"
         return told
