@@ -153,7 +153,13 @@ class Look:
 
     @torch.inference_mode()
     def __call__(
-        self, images: Tensor, taken: Tensor, views: Tensor, tokens: list[Tensor], prior: Tensor
+        self,
+        images: Tensor,
+        taken: Tensor,
+        tokens: list[Tensor],
+        prior: Tensor,
+        numbers: Tensor,
+        predicted: list[Tensor] | None,
     ) -> Iterator[Looked]:
         for fold in self.folds[images].unique().tolist():
             rows = self.folds[images] == fold
@@ -161,7 +167,7 @@ class Look:
             some = [block[rows] for block in tokens]
             inputs = (
                 some,
-                scorer.predicted(views[rows]),
+                None if predicted is None else [block[rows] for block in predicted],
                 images[rows] if self.config.reference == "nearest" else None,
                 prior[rows] if self.config.foreground else None,
             )
@@ -175,20 +181,21 @@ class Look:
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
             yield Looked(
                 images[rows], taken[rows], maps, coordinates(some, scorer.operator.bases), mean_tokens(some),
-                photo_numbers(views[rows]), spread,
+                numbers[rows], spread,
             )  # fmt: skip
 
 
 def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int) -> Looked:
     """Every view of the scored images, from tokens that are there already."""
+    lit = acquired.views
+    assert isinstance(lit, AcquiredViews)
     found = []
-    for chosen in scored.split(batch):
-        found += look(chosen, torch.ones(len(chosen), dtype=torch.bool), cache.views(chosen), *cache.read(chosen))
-    views = acquired.views
-    assert isinstance(views, AcquiredViews)
-    for chosen in torch.arange(len(views)).split(batch):
-        nothing = torch.zeros(len(chosen), dtype=torch.bool)
-        found += look(views.images[chosen], nothing, views(chosen), *acquired.read(chosen))
+    for source, places, taken in ((cache, scored, True), (acquired, torch.arange(len(lit)), False)):
+        for chosen in places.split(batch):
+            tokens, prior = source.read(chosen)
+            student = look.scorers[0].predicted(source.views(chosen)) if look.config.reference == "student" else None
+            images = chosen if taken else lit.images[chosen]
+            found += look(images, torch.full((len(chosen),), taken), tokens, prior, source.numbers[chosen], student)
     return Looked.joined(found)
 
 
@@ -199,7 +206,10 @@ def look_at_damaged(
     found = []
     for chosen in torch.arange(len(views)).split(batch):
         seen = views(chosen)
-        found += look(views.images[chosen], views.as_taken[chosen], seen, *teacher.tokens_and_prior(seen))
+        tokens, prior = teacher.tokens_and_prior(seen)
+        student = look.scorers[0].predicted(seen)
+        taken = views.as_taken[chosen]
+        found += look(views.images[chosen], taken, tokens, prior, photo_numbers(seen), student)
         if progress:
             progress("trying synthetic defects", int(chosen[-1]) + 1, len(views))
     return Looked.joined(found)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nfad.fitting.views import AcquiredViews, ViewCache
 from nfad.system.progress import Progress
+from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.teacher import Teacher
 
 
@@ -24,6 +25,7 @@ class TokenCache:
 
     def __init__(self, teacher: Teacher, views: ViewCache | AcquiredViews, batch: int, directory: Path) -> None:
         self.views = views
+        self.numbers = torch.zeros(len(views), len(NUMBERS))  # of every photo, once the cache is filled
         self._teacher, self._batch = teacher, batch
         tokens = teacher.grid**2
         per_image = 2 * tokens * sum(teacher.channels) + 4 * tokens
@@ -45,7 +47,9 @@ class TokenCache:
     ) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
         """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
         for indices in torch.arange(len(self.views)).split(self._batch):
-            tokens, prior = self._teacher.tokens_and_prior(self.views(indices))
+            views = self.views(indices)
+            tokens, prior = self._teacher.tokens_and_prior(views)
+            self.numbers[indices] = photo_numbers(views)
             kept = indices[indices < self._cached]
             for store, block in zip(self._blocks, tokens, strict=True):
                 store[kept.numpy()] = block[: len(kept)].half().numpy()

@@ -58,18 +58,25 @@ class Acquisition:
     seed: int
 
     def __call__(self, view: View) -> View:
-        generator = Generator().manual_seed(self.seed)
-        for kind, strength in self.steps:
-            view = KINDS[kind](view, strength, generator)
-        return view.clamp(0, 1)
+        return self.with_noise(self.noiseless(view))
 
     @property
     def noise(self) -> float:
         return dict(self.steps).get("noise", 0.0)
 
-    @property
-    def noiseless(self) -> Acquisition:
-        return Acquisition(tuple(step for step in self.steps if step[0] != "noise"), self.seed)
+    def noiseless(self, view: View) -> View:
+        """All but the noise, which comes last."""
+        generator = Generator().manual_seed(self.seed)
+        for kind, strength in self.steps:
+            if kind != "noise":
+                view = KINDS[kind](view, strength, generator)
+        return view.clamp(0, 1)
+
+    def with_noise(self, view: View) -> View:
+        if not self.noise:
+            return view
+        drawn = torch.randn(view.shape, generator=Generator().manual_seed(self.seed + 1))
+        return (view + self.noise * drawn).clamp(0, 1)
 
 
 def draw(generator: Generator, ranges: Mapping[str, Range] = RANGES) -> Acquisition:
@@ -88,19 +95,20 @@ def acquired(view: View, generator: Generator) -> tuple[View, Acquisition]:
     fine = _fine(view)
     for _ in range(TRIES):
         acquisition = draw(generator)
-        gain = _gain_of(fine, _fine(acquisition.noiseless(view)))
+        lit = acquisition.noiseless(view)
+        gain = _gain_of(fine, _fine(lit))
         left = gain * float(fine.square().mean().sqrt())
         if gain >= VISIBLE and left >= acquisition.noise / 4 + GREY_LEVEL:
-            return acquisition(view), acquisition
+            return acquisition.with_noise(lit), acquisition
     return view.clone(), Acquisition((), 0)
 
 
 def _fine(view: View) -> Float[Tensor, "side side"]:
-    """Grey less its mean over a sixteenth of the side."""
-    grey = view.mean(dim=0)
+    """Grey less its mean over a sixteenth of the side, at half the size."""
+    grey = F.avg_pool2d(view, 2).mean(dim=0)[None, None]
     width = max(grey.shape[-1] // 16, 1) | 1
-    padded = F.pad(grey[None, None], (width // 2,) * 4, mode="reflect")
-    return grey - F.avg_pool2d(padded, width, stride=1)[0, 0]
+    padded = F.pad(grey, (width // 2,) * 4, mode="reflect")
+    return (grey - F.avg_pool2d(F.avg_pool2d(padded, (1, width), stride=1), (width, 1), stride=1))[0, 0]
 
 
 def _gain_of(before: Tensor, after: Tensor) -> float:
@@ -158,10 +166,6 @@ def _gamma(view: View, strength: float, _: Generator) -> View:
     return view.clamp(min=0) ** strength
 
 
-def _noise(view: View, strength: float, generator: Generator) -> View:
-    return view.clamp(0, 1) + strength * torch.randn(view.shape, generator=generator)
-
-
 KINDS: dict[str, Callable[[View, float, Generator], View]] = {
     "gain": _gain,
     "colour": _colour,
@@ -171,5 +175,4 @@ KINDS: dict[str, Callable[[View, float, Generator], View]] = {
     "offset": _offset,
     "contrast": _contrast,
     "gamma": _gamma,
-    "noise": _noise,
 }

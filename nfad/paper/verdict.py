@@ -1,0 +1,385 @@
+"""Not of the paper: what a verdict is worth under a shift, at a stated rate. Both errors, and who is let pass.
+
+Every method is fitted on the same few normals; every test photo is judged as taken and under shifts that no fit has
+seen (ImageNet-C on the model's view, half the light), or as it was photographed in other light where a set has that.
+Strangers are photos without such a part: none may be called normal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nfad.config import Config
+from nfad.detector import Detector
+from nfad.evaluation.evaluate import corrupted
+from nfad.evaluation.metrics import image_metrics
+from nfad.paper.cells import fingerprint
+from nfad.paper.plugins import fit_host, worn
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Dataset, Prediction, Sample
+from nfad.stats.conformal import conformal_threshold, smallest_rate
+from nfad.stats.verdicts import verdict_error
+from nfad.system.files import finite
+from nfad.system.progress import Progress
+from nfad.system.results import ResultCache, key_of
+from nfad.vision.caching import Remembering
+from nfad.vision.corruptions import Corruption, suite
+from nfad.vision.images import load_part, to_view
+from nfad.vision.strangers import COVERS, covered, empty_photos
+from nfad.vision.teacher import Teacher, load_teacher
+
+FORMAT = 1
+SEEDS = (54, 1, 42)
+SHIFTS = ("contrast:3", "brightness:3", "gaussian_noise:3", "defocus_blur:3", "half the light")
+HELD_BACK = "held back"  # good parts under corruptions of severities 1 to 3, one each: for the stated rates
+RATES = (0.01, 0.05, 0.10)
+SAME_PART = "magnetic-tile"  # whose categories are lights, not parts
+PHOTOS = 4  # of every other part, as strangers
+# What a method changes of a preset, and which of the two arms is its own.
+METHODS: dict[str, tuple[dict[str, Any], str]] = {
+    "unfiltered": ({"acquisitions": 0}, "unfiltered"),
+    "filter alone": ({"acquisitions": 0}, "filtered"),
+    "augmentation": ({"rank": {}, "evidence": "filtered"}, "filtered"),
+    "nfad": ({}, "filtered"),
+}
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VerdictCell:
+    """A method (or a host, bare or filtered) fitted on some normals of one part with one seed."""
+
+    dataset: Dataset
+    strangers: tuple[tuple[str, Sample], ...]  # photos of other parts
+    config: Config
+    method: str
+    normals: int  # fitted on
+    photos: int  # good and bad ones tested, each, in each light
+
+    @cached_property
+    def settings(self) -> dict[str, object]:
+        """All that decides the result."""
+        return {
+            "format": FORMAT,
+            "measure": "verdict",
+            "dataset": self.dataset.name,
+            "category": self.dataset.category,
+            "images": fingerprint(self.dataset),
+            "strangers": [f"{name}/{sample.path.name}" for name, sample in self.strangers],
+            "config": json.loads(json.dumps(self.config.as_dict())),
+            "method": self.method if self.method not in ("unfiltered", "filter alone") else "both arms",
+            "normals": self.normals,
+            "photos": self.photos,
+        }
+
+    @property
+    def key(self) -> str:
+        return key_of(self.settings)
+
+    @property
+    def arm(self) -> str:
+        return METHODS[self.method][1] if self.method in METHODS else "filtered"
+
+
+def cells_of(
+    datasets: Sequence[Dataset], config: Config, methods: Sequence[str], seeds: Sequence[int], normals: int, photos: int
+) -> list[VerdictCell]:
+    """Every part, method and seed; hosts are named as they are, or with " filtered" behind."""
+    found = []
+    for dataset in datasets:
+        others = tuple(
+            (other.category, sample)
+            for other in datasets
+            if other.category != dataset.category and not other.name == dataset.name == SAME_PART
+            for sample in _chosen([s for s in other.test if not s.anomalous], PHOTOS, 0)
+        )
+        for seed in seeds:
+            for method in methods:
+                changes = METHODS[method][0] if method in METHODS else {"acquisitions": 0}
+                found.append(
+                    VerdictCell(dataset, others, config.changed(seed=seed, **changes), method, normals, photos)
+                )
+    return found
+
+
+def run_verdicts(
+    cells: Sequence[VerdictCell],
+    cache: ResultCache,
+    progress: Progress | None = None,
+    on_cell: Callable[[int, int], None] | None = None,
+) -> list[Result]:
+    """Every cell's result; those on disk are not measured again. The teacher looks at each view of a part once."""
+    results: dict[str, Result] = {}
+    teacher: Teacher | None = None
+    sight = None
+    for done, cell in enumerate(cells):
+        if on_cell:
+            on_cell(done, len(cells))
+        found = cache.get(cell.settings)
+        if found is None:
+            now = (cell.dataset.category, cell.config.teacher, cell.config.weights, cell.config.size)
+            if teacher is None or now != sight:
+                config, sight = cell.config, now
+                teacher = Remembering(
+                    load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+                )
+            found = measure(cell, teacher, progress)
+            cache.put(cell.settings, found)
+        results[cell.key] = found
+    if on_cell:
+        on_cell(len(cells), len(cells))
+    return [results[cell.key] for cell in cells]
+
+
+def measure(cell: VerdictCell, teacher: Teacher, progress: Progress | None = None) -> Result:
+    """Thresholds at the usual rates, and every photo's scores and strangeness, ready for JSON."""
+    config = cell.config
+    normals = [sample.path for sample in _chosen(cell.dataset.train, cell.normals, config.seed)]
+    if cell.method in METHODS:
+        detector = Detector.fit(normals, config, teacher=teacher, progress=progress)
+        held = detector.held_out
+        limits = {str(rate): held.at(held.supported(rate)) for rate in RATES}
+        judge = lambda views: [_numbers(each) for each in detector.predict_views(views)]  # noqa: E731
+    else:
+        judge, limits = _host(cell, torch.stack([_view(path, config) for path in normals]), progress)
+    tested = _tested(cell)
+    rows: list[list[Any]] = []
+    for place, sample in enumerate(tested):
+        shifts, views = zip(*_shifted(cell, tested, place), strict=True)
+        judged = judge(torch.stack(views))
+        rows += [[shift, int(sample.anomalous), *numbers] for shift, numbers in zip(shifts, judged, strict=True)]
+        if progress:
+            progress("judging", place + 1, len(tested))
+    strangers = [[name, *judge(view[None])[0]] for name, view in _strangers(cell, tested)]
+    return finite({"limits": limits, "rows": rows, "strangers": strangers, "fitted": len(normals)})
+
+
+def _numbers(prediction: Prediction) -> tuple[float, float, bool]:
+    return prediction.score, prediction.unfiltered_score, prediction.is_judged
+
+
+def _host(
+    cell: VerdictCell, normals: Tensor, progress: Progress | None
+) -> tuple[Callable[[Tensor], list[tuple[float, float, bool]]], dict[str, tuple[float, float]]]:
+    """A host's scores, and its thresholds from a third of the normals, held out."""
+    name, _, worn_by = cell.method.partition(" ")
+    held = max(len(normals) * 3 // 10, 1)
+    host = fit_host(name, normals[held:], cell.config, None, progress)
+    if worn_by:
+        host = worn(host, 64, normals[held:], cell.config, progress)
+
+    def scores(views: Tensor) -> list[float]:
+        return torch.cat([host.score(some).image for some in views.split(cell.config.batch)]).tolist()
+
+    own = scores(normals[:held])
+    least = smallest_rate(held)
+    limits = {}
+    for rate in RATES:
+        limit = conformal_threshold(own, max(rate, least))
+        limits[str(rate)] = (limit, limit)
+    return lambda views: [(score, score, True) for score in scores(views)], limits
+
+
+def _chosen(samples: Sequence[Sample], count: int, seed: int) -> list[Sample]:
+    order = np.random.default_rng(seed).permutation(len(samples))[:count]
+    return [samples[index] for index in sorted(order)]
+
+
+def _tested(cell: VerdictCell) -> list[Sample]:
+    """So many good and bad photos of every light there is, the same for all seeds."""
+    found = []
+    for domain in dict.fromkeys(sample.domain for sample in cell.dataset.test):
+        for bad in (False, True):
+            here = [s for s in cell.dataset.test if s.domain == domain and s.anomalous == bad]
+            found += _chosen(here, cell.photos, 0)
+    return found
+
+
+def _shifted(cell: VerdictCell, tested: Sequence[Sample], place: int) -> Iterator[tuple[str, Tensor]]:
+    """A photo as taken and under every shift; a set with several real lights is judged in those alone."""
+    sample = tested[place]
+    view = _view(sample.path, cell.config)
+    several = len({each.domain for each in tested}) > 1
+    yield (sample.domain if several else "as taken"), view
+    if not sample.anomalous:
+        mild = suite(severities=(1, 2, 3))
+        yield HELD_BACK, corrupted(view, mild[place * 5 % len(mild)], place)
+    if not several:
+        for shift in SHIFTS:
+            yield shift, _under(shift, view, place)
+
+
+def _under(shift: str, view: Tensor, seed: int) -> Tensor:
+    if shift == "half the light":
+        return (view * 127.5).round() / 255
+    return corrupted(view, Corruption.parse(shift), seed)
+
+
+def _strangers(cell: VerdictCell, tested: Sequence[Sample]) -> Iterator[tuple[str, Tensor]]:
+    yield from empty_photos(cell.config.size).items()
+    good = [sample for sample in tested if not sample.anomalous]
+    for side, sample in enumerate(good[:PHOTOS]):
+        for name in COVERS:
+            yield name, covered(_view(sample.path, cell.config), name, side)
+    for name, sample in cell.strangers:
+        yield name, _view(sample.path, cell.config)
+
+
+def _view(path: Any, config: Config) -> Tensor:
+    return to_view(load_part(path), config.size, config.resize)[0]
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """One method on one part with one seed, at one rate; shares are means over the shifts."""
+
+    part: str
+    method: str
+    seed: int
+    rate: float
+    flagged: float  # good parts
+    found: float  # bad parts
+    error: float  # (flagged + passed) / 2
+    good_not_judged: float
+    bad_not_judged: float
+    auroc: float  # inside a shift
+    as_taken: float  # the verdict error without a shift
+    strangers: int
+    strangers_passed: int  # called normal
+    held_back: tuple[int, int]  # good parts flagged under held-back acquisitions, of how many judged
+
+
+def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
+    """What an inspection engineer lives with."""
+    column = 0 if cell.arm == "filtered" else 1
+    limit = result["limits"][str(rate)][column]
+    third = column == 0  # unfiltered scores know no third verdict
+    by_shift: dict[str, list[tuple[bool, float, bool]]] = {}
+    for shift, bad, *scores, judged in result["rows"]:
+        score = scores[column]
+        known = score is not None and (judged or not third)
+        by_shift.setdefault(shift, []).append((bool(bad), np.nan if score is None else score, known))
+    shares = []
+    for shift, rows in by_shift.items():
+        if shift == HELD_BACK:
+            continue
+        bad, scores, judged = (np.array(each) for each in zip(*rows, strict=True))
+        flagged = judged & (scores > limit)
+        shares.append((
+            flagged[~bad].mean(), flagged[bad].mean(), verdict_error(bad, flagged, judged), (~judged)[~bad].mean(),
+            (~judged)[bad].mean(), _auroc(bad, scores),
+        ))  # fmt: skip
+    kept = [(score, judged) for _, score, judged in by_shift.get(HELD_BACK, [])]
+    said = [verdict_of(scores[column], judged or not third, limit) for _, *scores, judged in result["strangers"]]
+    return VerdictRow(
+        _part(cell.dataset), cell.method, cell.config.seed, rate, *(float(share) for share in np.mean(shares, axis=0)),
+        as_taken=float(shares[0][2]), strangers=len(said), strangers_passed=said.count(NORMAL),
+        held_back=(sum(judged and score > limit for score, judged in kept), sum(judged for _, judged in kept)),
+    )  # fmt: skip
+
+
+def _auroc(bad: np.ndarray, scores: np.ndarray) -> float:
+    known = np.isfinite(scores)
+    return image_metrics(scores[known], bad[known]).auroc
+
+
+def verdict_of(score: float | None, judged: bool, limit: float) -> str:
+    if score is None or not judged:
+        return NOT_JUDGED
+    return ANOMALOUS if score > limit else NORMAL
+
+
+def _part(dataset: Dataset) -> str:
+    return dataset.category if dataset.name in ("mvtec-ad", "folder", "demo") else f"{dataset.name} {dataset.category}"
+
+
+def as_markdown(rows: Sequence[VerdictRow]) -> str:
+    """A table a part and one over all: mean over seeds, ± their spread."""
+    parts = list(dict.fromkeys(row.part for row in rows))
+    methods = list(dict.fromkeys(row.method for row in rows))
+    head = (
+        "| method | verdict error | good flagged | bad found | not judged, good / bad | AUROC | as taken "
+        "| strangers called normal |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+    )
+    text = ""
+    for part in [*parts, "all parts"]:
+        if part == "all parts" and len(parts) == 1:
+            break
+        text += f"\n## {part}\n\n{head}"
+        for method in methods:
+            mine = [row for row in rows if row.method == method and part in (row.part, "all parts")]
+            if mine:
+                text += _line(method, mine)
+    return text
+
+
+def _line(method: str, rows: Sequence[VerdictRow]) -> str:
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(row, name) for row in rows]))
+
+    seeds = [np.mean([row.error for row in rows if row.seed == seed]) for seed in dict.fromkeys(r.seed for r in rows)]
+    passed, count = (sum(getattr(row, name) for row in rows) for name in ("strangers_passed", "strangers"))
+    return (
+        f"| {method} | {mean('error'):.3f} ± {np.std(seeds):.3f} | {mean('flagged'):.0%} | {mean('found'):.0%} "
+        f"| {mean('good_not_judged'):.1%} / {mean('bad_not_judged'):.1%} | {mean('auroc'):.3f} "
+        f"| {mean('as_taken'):.3f} | {passed} of {count} |\n"
+    )
+
+
+def written(
+    cells: Sequence[VerdictCell], results: Sequence[Result], notes: Sequence[str], rate: float = 0.05
+) -> tuple[str, str]:
+    """The tables as Markdown, and every row as CSV."""
+    rows = [row_of(cell, result, rate) for cell, result in zip(cells, results, strict=True)]
+    told = "".join(f"- {note}\n" for note in notes)
+    text = (
+        f"# Verdicts under a shift, at a stated rate of {rate:.0%}\n\n"
+        "Verdict error: (good parts flagged + bad parts passed) / 2. What is not judged is stopped, so neither flagged "
+        "nor passed; it is told apart. Shares are means over the shifts, ± the spread over seeds. AUROC is inside a "
+        f"shift. Strangers are photos without such a part.\n\n{told}{as_markdown(rows)}\n"
+        "## The stated rates, under acquisitions drawn by another generator\n\n"
+        "Good test parts under ImageNet-C, severities 1 to 3, one each; all seeds together.\n\n"
+        f"{rates_as_markdown(stated_rates(cells, results))}"
+    )
+    return text, as_csv(rows)
+
+
+def as_csv(rows: Sequence[VerdictRow]) -> str:
+    out = io.StringIO()
+    names = [name for name in VerdictRow.__dataclass_fields__ if name != "held_back"]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, "held_back_flagged", "held_back_judged"])
+    for row in rows:
+        values = [getattr(row, name) for name in names]
+        writer.writerow([round(v, 4) if isinstance(v, float) else v for v in values] + list(row.held_back))
+    return out.getvalue()
+
+
+def stated_rates(cells: Sequence[VerdictCell], results: Sequence[Result]) -> list[tuple[str, str, float, int, int]]:
+    """(part, method, rate, flagged, of): good parts under held-back acquisitions, all seeds together."""
+    sums: dict[tuple[str, str, float], list[int]] = {}
+    for cell, result in zip(cells, results, strict=True):
+        for rate in RATES:
+            row = row_of(cell, result, rate)
+            entry = sums.setdefault((row.part, row.method, max(rate, smallest_rate(result["fitted"]))), [0, 0])
+            entry[0] += row.held_back[0]
+            entry[1] += row.held_back[1]
+    return [(*key, flagged, count) for key, (flagged, count) in sums.items()]
+
+
+def rates_as_markdown(rates: Sequence[tuple[str, str, float, int, int]]) -> str:
+    head = "| part | method | stated | good parts flagged |\n| --- | --- | --- | --- |\n"
+    lines = (
+        f"| {part} | {method} | {rate:.1%} | {flagged} of {count} ({flagged / max(count, 1):.1%}) |\n"
+        for part, method, rate, flagged, count in rates
+    )
+    return head + "".join(lines)
