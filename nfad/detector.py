@@ -23,6 +23,7 @@ from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import as_taken, split
+from nfad.fitting.doubts import doubts_of_views
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
@@ -50,19 +51,24 @@ class Detector(Fitted):
         *,
         progress: Progress | None = None,
         skip: Skip | None = None,
+        doubt: Skip | None = None,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
     ) -> Detector:
         """Fit on normal images (paths or uint8/uint16 arrays).
 
         `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
-        `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already
-        loaded for this config, to share it among many fits.
+        `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
+        They are fitted on all the same, unless it raises. `workdir` keeps the student's checkpoints, so that an
+        interrupted fit resumes. `teacher` is one already loaded for this config, to share it among many fits.
         """
         config = config or Config()
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
+            told = doubt or (lambda _, __: None)
+            for place, why in doubts_of_views(views):
+                told(views.images[place], why)
             every = torch.arange(len(views))
             held, fit = (every, every) if config.cross_fitted else split(len(views), config)
             teacher = teacher or _teacher(config)
@@ -73,7 +79,10 @@ class Detector(Fitted):
             scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
             calibrate = in_all_lights if config.acquisitions else as_taken
             calibrated = calibrate(config, scorer, cache, teacher, held, fit, directory, progress)
-        return cls(config, teacher, fitted_on=len(fit), **vars(calibrated))
+        for place, why in calibrated.doubts:
+            told(views.images[place], why)
+        parts = {name: value for name, value in vars(calibrated).items() if name != "doubts"}
+        return cls(config, teacher, fitted_on=len(fit), **parts)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""

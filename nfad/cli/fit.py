@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,15 +21,24 @@ from nfad.cli.options import (
     Teacher,
     Weights,
     config_from,
-    images_in,
+    images_of,
 )
 from nfad.cli.terminal import note, out, progress_bars, reporter
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder
 
+if TYPE_CHECKING:
+    from nfad.config import Config
+
 
 def fit(
-    folder: Annotated[Path, typer.Argument(help="Folder of images of good parts; subfolders are read too.")],
+    places: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...",
+            help="Images of good parts: folders (subfolders are read too), files, or lists (.txt, a path a line).",
+        ),
+    ],
     model: Annotated[Path, typer.Option("-o", "--out", help="Model file to write, e.g. bottle.nfad.")],
     preset: Preset = "embedded",
     teacher: Teacher = None,
@@ -41,17 +51,25 @@ def fit(
         float, typer.Option(help="Share of normal images you accept being flagged; can be changed later.")
     ] = 0.01,
     holdout: Annotated[
-        float | None, typer.Option(help="Share of the images kept out of the fit to set the threshold.")
+        float | None,
+        typer.Option(help="student, or acquisitions=0: share of the images kept out of the fit for the threshold."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same images: same model.")] = None,
     setting: Setting = None,
+    strict: Annotated[
+        bool, typer.Option(help="Refuse photos that may not belong: copies, empty ones, other parts, likely defects.")
+    ] = False,
     force: Annotated[bool, typer.Option(help="Replace an existing model file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Fit a detector on good parts only.
 
-    No defect images, no labels, no images from the shifted line are needed. The default
-    preset makes about three teacher passes an image: minutes on two cores.
+    No defect images, no labels, no images from the shifted line are needed: the fit sees the
+    photos under hundreds of random lights, learns how a good part's score moves with them, and
+    sets the threshold so that the stated rate holds there. Minutes on two cores.
+
+    It also looks at the photos themselves, and names copies, empty photos, other parts and
+    likely defects among them. With --strict these end the fit, and nothing is written.
 
     An interrupted student training resumes when the same command is run again.
     """
@@ -65,14 +83,23 @@ def fit(
         preset, setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
         foreground=foreground or None, nudges=NUDGES if nudged else None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
-    images = images_in(folder)
+    images = images_of(places)
     ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit
     failed: list[str] = []
+    doubtful: list[tuple[str, str]] = []
+
+    def doubt(image: object, why: str) -> None:
+        doubtful.append((str(image), why))
+        if strict:
+            raise NfadError(f"{image} {why}, or leave --strict out; nothing was written")
+
+    if not as_json:
+        _tell_rates(len(images), config)
     workdir = model.with_name(model.name + ".work") if config.reference == "student" else None
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)
     with progress_bars(not as_json) as progress:
-        detector = Detector.fit(images, config, progress=progress, skip=reporter(failed), workdir=workdir)
+        detector = Detector.fit(images, config, progress=progress, skip=reporter(failed), doubt=doubt, workdir=workdir)
     detector.save(model)
     if workdir:
         for file in workdir.iterdir():
@@ -87,19 +114,33 @@ def fit(
             "threshold": detector.threshold,
             "smallest_false_alarm_rate": detector.held_out.smallest_rate,
             "skipped": len(failed),
+            "doubtful": [{"image": image, "why": why} for image, why in doubtful],
+            "choice": detector.choice and detector.choice.as_dict(),
         }
         print(json.dumps(told))
     else:
+        for image, why in doubtful:
+            note(f"{image} {why}.")
+        held = f"all {detector.held_out.count} set" if config.cross_fitted else f"{detector.held_out.count} more set"
         out.print(
-            f"[green]{model}[/]: fitted on {detector.fitted_on} images, {detector.held_out.count} held out; "
-            f"threshold {detector.threshold:.2f} at a false-alarm rate of {detector.false_alarm_rate:.2%}."
+            f"[green]{model}[/]: fitted on {detector.fitted_on} images; {held} the threshold, "
+            f"{detector.threshold:.2f}: {detector.held_out.told(false_alarm_rate)}."
         )
-        if detector.false_alarm_rate > false_alarm_rate:
-            count = detector.held_out.count
-            note(
-                f"{count} held-out images support a false-alarm rate of {detector.false_alarm_rate:.2%} at the least; "
-                f"{false_alarm_rate:.2%} needs {round(1 / false_alarm_rate) - 1}."
-            )
+        if detector.choice:
+            out.print(detector.choice.sentence(), highlight=False)
         out.print(f"Next: [bold]nfad predict {model} IMAGES --out results[/]")
     if failed:
         raise typer.Exit(1)
+
+
+def _tell_rates(count: int, config: Config) -> None:
+    """Which rate so many photos will support, before the work and not after."""
+    held = count if config.cross_fitted else round((config.holdout or 0) * count)
+    least = 1 / (held + 1)
+    if least > config.false_alarm_rate:
+        needed = math.ceil(1 / config.false_alarm_rate - 1e-9) - 1
+        of = "photos" if config.cross_fitted else "photos held out"
+        note(
+            f"a false-alarm rate of {config.false_alarm_rate:.2%} needs {needed} {of}; these {count} will support "
+            f"{least:.2%}."
+        )

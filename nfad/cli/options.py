@@ -84,6 +84,28 @@ def images_in(folder: Path) -> list[Path]:
     return found
 
 
+def images_of(places: list[Path]) -> list[Path]:
+    """The images of several folders, files and lists (.txt, a path a line), each once, in that order."""
+    found: list[Path] = []
+    for place in places:
+        found += _listed(place) if place.suffix == ".txt" else [place] if place.is_file() else images_in(place)
+    return list(dict.fromkeys(found))
+
+
+def _listed(path: Path) -> list[Path]:
+    """Paths are taken from the list's own folder."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NfadError(f"the list {path} cannot be read: {error}; write one path a line, as UTF-8") from None
+    found = [path.parent / line.strip() for line in lines if line.strip()]
+    missing = [each for each in found if not each.is_file()]
+    if missing or not found:
+        what = f"names {missing[0]}, which does not exist" if missing else "is empty"
+        raise NfadError(f"the list {path} {what}; write one image's path a line, from the list's own folder")
+    return found
+
+
 def drawable() -> bool:
     """Whether figures can be drawn; if not, what to install is said, and the rest is written all the same."""
     if importlib.util.find_spec("matplotlib"):

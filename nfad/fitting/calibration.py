@@ -43,6 +43,7 @@ class Calibrated:
     normals: Mapping[str, tuple[float, ...]]
     judgeable: Judgeable | None = None
     choice: Choice | None = None
+    doubts: tuple[tuple[int, str], ...] = ()  # images that stand out, and why
 
 
 def as_taken(

@@ -25,6 +25,7 @@ from nfad.fitting.crossfit import (
     scorer_from,
     shared_out,
 )
+from nfad.fitting.doubts import doubts_of_scores
 from nfad.fitting.reference import nudged_copies
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import AcquiredViews, DamagedViews, ViewCache
@@ -133,6 +134,7 @@ def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damage
         normals={name: tuple(values[clean].tolist()) for name, values in numbers.items()},
         judgeable=Judgeable.fit(normals.content, normals.numbers, folds[normals.images]),
         choice=choice,
+        doubts=tuple(doubts_of_scores(normals.images[clean], read.log_scores[clean], normals.content[clean])),
     )
 
 
