@@ -49,20 +49,29 @@ def benchmark(
     size: Size = None,
     foreground: Foreground = False,
     severities: Annotated[str | None, typer.Option(help="visa-c: corruption severities.", show_default="1,2,3")] = None,
-    seeds: Annotated[str | None, typer.Option(help="seeds: which.", show_default="54,1,42,123,2025")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="seeds, verdict: which.", show_default="54,1,42,123,2025; verdict: 54,1,42")
+    ] = None,
     ranks: Annotated[
         str | None, typer.Option(help="rank, plugins: columns a family.", show_default="8,16,32,64")
     ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="plugins: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
-            show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad",
+            help="plugins, verdict: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
+            show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad; verdict: none",
         ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(help="plugins: training steps of hosts that are trained.", min=1, show_default="each its own"),
+    ] = None,
+    normals: Annotated[int | None, typer.Option(help="verdict: photos a fit.", min=8, show_default="60")] = None,
+    photos: Annotated[
+        int | None, typer.Option(help="verdict: good and bad photos tested, each.", min=4, show_default="30")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="verdict: the stated rate, 0.01, 0.05 or 0.1.", show_default="0.05")
     ] = None,
     setting: Setting = None,
     out_dir: Annotated[
@@ -83,6 +92,12 @@ def benchmark(
     seeds, basis, incidence, rank, entanglement, mechanism, plugins (other detectors
     wearing the filter).
 
+    verdict is not of the paper: good parts flagged, bad ones passed and photos not judged
+    under a suite of shifts at a stated rate, for the preset, for its filter alone, for plain
+    augmentation in its place, and for --hosts, bare and filtered; and how many strangers,
+    photos without such a part, each calls normal. Give several sets: each is the others'
+    strangers.
+
     Finished cells stay in OUT/cells: an interrupted run goes on where it stopped, and tables
     share what they have in common. Closed-form references are measured in both orders of
     filtering and fitting. With --preset paper the settings are exactly the paper's.
@@ -94,6 +109,17 @@ def benchmark(
     from nfad.paper.running import jobs, run_table, table_named, variants_of, write_table
     from nfad.system.results import ResultCache
 
+    own = {"normals": normals, "photos": photos, "rate": rate}
+    if table == "verdict":
+        config = config_from(
+            preset or "embedded", setting, teacher=teacher, weights=weights, reference=reference, size=size,
+            foreground=foreground or None,
+        )  # fmt: skip
+        unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
+        _refuse(unused, "verdict")
+        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json)
+        return
+    _refuse(own, table)
     wanted = table_named(table)
     config = config_from(
         preset or ("embedded-fast" if table == "plugins" else "embedded"), setting, teacher=teacher, weights=weights,
@@ -137,6 +163,61 @@ def benchmark(
         return
     out.print(as_markdown(entries), markup=False, highlight=False, soft_wrap=True)
     out.print("Wrote " + ", ".join(str(path) for path in written))
+
+
+def _refuse(options: dict[str, Any], table: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise NfadError(f"the table {table} does not use --{name}: leave it out")
+
+
+def _verdict(
+    roots: list[str],
+    category: list[str] | None,
+    config: Any,
+    seeds: str | None,
+    hosts: str | None,
+    own: dict[str, Any],
+    out_dir: Path,
+    as_json: bool,
+) -> None:
+    from nfad.paper.plugins import HOSTS
+    from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, row_of, run_verdicts, written
+    from nfad.system.files import replacing
+    from nfad.system.results import ResultCache
+
+    rate = own["rate"] or 0.05
+    if rate not in RATES:
+        raise NfadError(f"--rate must be one of {', '.join(map(str, RATES))}; got {rate:g}")
+    chosen = hosts.split(",") if hosts else []
+    if unknown := [name for name in chosen if name not in HOSTS]:
+        raise NfadError(f"there is no host {unknown[0]!r}; the hosts are {', '.join(HOSTS)}")
+    methods = [*METHODS, *(arm for name in chosen for arm in (name, f"{name} filtered"))]
+    cache = ResultCache(ready_folder(out_dir) / "cells")
+    with progress_bars(not as_json) as progress:
+        datasets = _datasets(roots, category, out_dir, progress, False)
+        cells = cells_of(
+            datasets, config, methods, _numbers("seeds", seeds) if seeds else SEEDS, own["normals"] or 60,
+            own["photos"] or 30,
+        )  # fmt: skip
+        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total))
+    rows = [row_of(cell, result, rate) for cell, result in zip(cells, results, strict=True)]
+    text, table = written(cells, results, [f"`{command_told(sys.argv[1:], roots)}`"], rate)
+    stem = "verdict-" + "-".join(dict.fromkeys(each.category for each in datasets))
+    paths = []
+    for suffix, contents in ((".md", text), (".csv", table)):
+        paths.append(out_dir / f"{stem}{suffix}")
+        with replacing(paths[-1]) as file:
+            file.write(contents.encode())
+    if drawable():
+        from nfad.paper.verdict_figure import draw
+
+        paths.append(draw(cells, results, out_dir / f"{stem}.png", rate))
+    if as_json:
+        print(strict_json([dataclasses.asdict(row) for row in rows]))
+        return
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+    out.print("Wrote " + ", ".join(str(path) for path in paths))
 
 
 def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool) -> list[Any]:
