@@ -15,6 +15,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
+    from nfad.verdict.choice import Choice
     from nfad.verdict.threshold import Threshold
 
     if model.is_dir():
@@ -46,6 +47,7 @@ def info(
         "threshold": held.at(rate)[0],
         "smallest_false_alarm_rate": held.smallest_rate,
         "threshold_by_rate": rates,
+        "choice": header.get("choice"),
     } | own
     if as_json:
         print(json.dumps(facts))
@@ -66,7 +68,12 @@ def info(
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
-    table.add_row("normals", f"{header['fitted_on']} fitted, {held.count} held out")
+    told = f"all {held.count} cross-fitted" if config["holdout"] is None else f"{held.count} more held out"
+    table.add_row("normals", f"{header['fitted_on']} fitted, {told}")
+    if facts["choice"]:
+        choice = Choice(**facts["choice"])
+        table.add_row("evidence", f"{choice.evidence}; of synthetic defects found: {choice.told()}")
+        table.add_row("the filter", choice.sentence())
     table.add_row("in use", f"threshold {facts['threshold']:.3f}: {held.told(config['false_alarm_rate'])}")
     table.add_row(
         "defects found there", "not known from good parts: `nfad evaluate` measures yours, `nfad stress` synthetic ones"

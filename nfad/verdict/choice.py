@@ -20,6 +20,10 @@ class Choice:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def told(self) -> str:
+        """What each candidate found."""
+        return ", ".join(f"{name} {share:.0%}" for name, share in self.found.items())
+
     def sentence(self) -> str:
         """What the filter buys and costs."""
         flagged, found = self.flagged, self.found_as_taken
