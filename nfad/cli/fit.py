@@ -91,13 +91,13 @@ def fit(
         print(json.dumps(told))
     else:
         out.print(
-            f"[green]{model}[/]: fitted on {detector.fitted_on} images, {detector.held_out.count} held out; "
+            f"[green]{model}[/]: fitted on {config.normals_told(detector.fitted_on, detector.held_out.count)}; "
             f"threshold {detector.threshold:.2f} at a false-alarm rate of {detector.false_alarm_rate:.2%}."
         )
         if detector.false_alarm_rate > false_alarm_rate:
             count = detector.held_out.count
             note(
-                f"{count} held-out images support a false-alarm rate of {detector.false_alarm_rate:.2%} at the least; "
+                f"{count} held-out normals support a false-alarm rate of {detector.false_alarm_rate:.2%} at the least; "
                 f"{false_alarm_rate:.2%} needs {round(1 / false_alarm_rate) - 1}."
             )
         out.print(f"Next: [bold]nfad predict {model} IMAGES --out results[/]")

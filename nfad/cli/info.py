@@ -15,6 +15,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
+    from nfad.config import Config
     from nfad.verdict.threshold import Threshold
 
     if model.is_dir():
@@ -66,7 +67,7 @@ def info(
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
-    table.add_row("normals", f"{header['fitted_on']} fitted, {held.count} held out")
+    table.add_row("fitted on", Config.from_dict(config).normals_told(header["fitted_on"], held.count))
     table.add_row("in use", f"threshold {facts['threshold']:.3f}: {held.told(config['false_alarm_rate'])}")
     table.add_row(
         "defects found there", "not known from good parts: `nfad evaluate` measures yours, `nfad stress` synthetic ones"
