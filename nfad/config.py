@@ -143,6 +143,12 @@ class Config:
         """Every normal is scored by a reference that has not seen it, and all of them set the threshold."""
         return self.acquisitions > 0 and self.reference != "student"
 
+    def normals_told(self, fitted_on: int, held_out: int) -> str:
+        """What became of a fit's normals, in the words of every command and page."""
+        if self.cross_fitted:
+            return f"{fitted_on} normals, each scored by a fit without it"
+        return f"{fitted_on} normals, {held_out} more held out"
+
     @property
     def candidates(self) -> tuple[str, ...]:
         """The evidence a fit chooses from."""

@@ -44,6 +44,13 @@ def test_presets_survive_json(name):
         ({"teacher": None}, "must be a word"),
         ({"batch": 0}, "at least 1"),
         ({"nudges": -1}, "number of copies"),
+        ({"acquisitions": -1}, "acquisitions must be 0 or a number of views; got -1"),
+        ({"evidence": "raw"}, "evidence must be one of auto, filtered, placed"),
+        ({"holdout": 0.3}, "no effect on a cross-fitted reference.* set acquisitions=0"),
+        ({"acquisitions": 0, "holdout": 1.0}, "holdout must lie between 0 and 1"),
+        ({"acquisitions": 0, "evidence": "placed"}, "evidence='placed' needs acquisitions"),
+        ({"localization": "global", "evidence": "placed"}, "localization='detection'"),
+        ({"reference": "student", "evidence": "placed"}, "a reference other than the student"),
         ({"nudges": 1, "reference": "student", "order": "fit-then-filter"}, "0 for a student"),
     ],
 )
@@ -62,3 +69,29 @@ def test_a_student_brings_its_order_and_a_gated_map_its_gate():
 
 def test_a_setting_is_known_by_the_name_it_once_had():
     assert Config.preset("embedded", top=0.02).top_fraction == Config.from_dict({"top": 0.02}).top_fraction == 0.02
+
+
+def test_a_share_is_held_out_where_nothing_is_cross_fitted():
+    assert Config().cross_fitted and Config().holdout is None
+    for changes in ({"acquisitions": 0}, {"reference": "student"}):
+        changed = Config().changed(**changes)
+        assert not changed.cross_fitted and changed.holdout == 0.3
+        assert changed.changed(holdout=0.1).holdout == changed.changed(holdout=0.1, seed=1).holdout == 0.1
+        assert changed.changed(acquisitions=9, reference="linear").holdout is None  # and comes back as it was
+    assert Config.preset("paper").acquisitions == 0 and Config.preset("paper").holdout == 0.02
+
+
+@pytest.mark.parametrize(
+    ("changes", "candidates"),
+    [
+        ({}, ("filtered", "placed")),
+        ({"reference": "nearest"}, ("filtered", "placed")),
+        ({"evidence": "placed"}, ("placed",)),
+        ({"evidence": "filtered"}, ("filtered",)),
+        ({"acquisitions": 0}, ("filtered",)),
+        ({"reference": "student"}, ("filtered",)),
+        ({"localization": "global"}, ("filtered",)),
+    ],
+)
+def test_the_placed_evidence_is_a_candidate_where_it_can_be_made(changes, candidates):
+    assert Config.preset("embedded", **changes).candidates == candidates

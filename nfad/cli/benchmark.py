@@ -21,7 +21,7 @@ from nfad.cli.options import (
     config_from,
     drawable,
 )
-from nfad.cli.terminal import err, note, out, progress_bars
+from nfad.cli.terminal import err, note, out, progress_bars, settings
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder, strict_json
 
@@ -100,7 +100,8 @@ def benchmark(
 
     Finished cells stay in OUT/cells: an interrupted run goes on where it stopped, and tables
     share what they have in common. Closed-form references are measured in both orders of
-    filtering and fitting. With --preset paper the settings are exactly the paper's.
+    filtering and fitting, and without acquisitions, which the paper does not know. With
+    --preset paper the settings are exactly the paper's.
 
     Example: nfad benchmark aebad demo --foreground
     """
@@ -125,6 +126,8 @@ def benchmark(
         preset or ("embedded-fast" if table == "plugins" else "embedded"), setting, teacher=teacher, weights=weights,
         reference=reference, size=size, foreground=foreground or None,
     )  # fmt: skip
+    if config.acquisitions and "acquisitions" in settings(setting or []):
+        raise NfadError("the paper's tables know no acquisitions: leave --set acquisitions out")
     options = _options(
         wanted, {"severities": severities, "seeds": seeds, "ranks": ranks, "hosts": hosts, "teachers": teachers}, steps
     )

@@ -121,10 +121,9 @@ def fit(
     else:
         for image, why in doubtful:
             note(f"{image} {why}.")
-        held = f"all {detector.held_out.count} set" if config.cross_fitted else f"{detector.held_out.count} more set"
         out.print(
-            f"[green]{model}[/]: fitted on {detector.fitted_on} images; {held} the threshold, "
-            f"{detector.threshold:.2f}: {detector.held_out.told(false_alarm_rate)}."
+            f"[green]{model}[/]: fitted on {config.normals_told(detector.fitted_on, detector.held_out.count)}; "
+            f"threshold {detector.threshold:.2f}: {detector.held_out.told(false_alarm_rate)}."
         )
         if detector.choice:
             out.print(detector.choice.sentence(), highlight=False)

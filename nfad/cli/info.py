@@ -15,6 +15,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
+    from nfad.config import Config
     from nfad.verdict.choice import Choice
     from nfad.verdict.threshold import Threshold
 
@@ -68,8 +69,7 @@ def info(
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
-    told = f"all {held.count} cross-fitted" if config["holdout"] is None else f"{held.count} more held out"
-    table.add_row("normals", f"{header['fitted_on']} fitted, {told}")
+    table.add_row("fitted on", Config.from_dict(config).normals_told(header["fitted_on"], held.count))
     if facts["choice"]:
         choice = Choice(**facts["choice"])
         table.add_row("evidence", f"{choice.evidence}; of synthetic defects found: {choice.told()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ NORMALS = 16  # images looked at, each also corrupted once and edited once
 MAPS = ("map", "unfiltered_map", "detection_map")
 
 
-TIE = 1e-3  # torch's score this near its threshold, relatively: rounding alone decides, and no verdict can flip
+TIE = 1e-3  # torch's own score this near its threshold, or strangeness this near 1: rounding decides, no verdict flips
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,16 @@ class Limits:
 
     score: float  # largest difference of an image's score, with and without the filter
     map: float  # largest difference of any pixel of any map, relative to that map's largest value
+    strangeness: float  # largest difference of an image's strangeness, whose limit is 1
     flips: float  # share of verdicts that may differ
 
 
 # fp32 differs by the order of sums alone. 16-bit weights move scores by a few hundredths. 8-bit arithmetic is another
 # detector, fitted anew: its scores are in units of its own normals, so that verdicts say more than differences.
 LIMITS = {
-    "fp32": Limits(score=1e-3, map=5e-3, flips=0.0),
-    "fp16": Limits(score=0.05, map=0.05, flips=0.02),
-    "int8": Limits(score=3.0, map=3.0, flips=0.10),
+    "fp32": Limits(score=1e-3, map=5e-3, strangeness=1e-3, flips=0.0),
+    "fp16": Limits(score=0.05, map=0.05, strangeness=0.05, flips=0.02),
+    "int8": Limits(score=3.0, map=3.0, strangeness=3.0, flips=0.10),
 }
 
 
@@ -60,9 +62,10 @@ class Parity:
     score_drift: float  # largest
     mean_score_drift: float
     map_drift: float
-    verdicts: int  # two an image: with and without the filter
+    strangeness_drift: float
+    verdicts: int  # two an image, with and without the filter: normal, anomalous or not judged
     flips: int
-    ties: int  # verdicts too near the threshold to count
+    ties: int  # verdicts too near a threshold, or the limit of what is judged, to count
     limits: Limits
 
     @property
@@ -71,6 +74,7 @@ class Parity:
         return (
             self.score_drift <= limits.score
             and self.map_drift <= limits.map
+            and self.strangeness_drift <= limits.strangeness
             and self.flips <= limits.flips * self.verdicts
         )
 
@@ -81,7 +85,8 @@ class Parity:
         return (
             f"{self.flips} of {self.verdicts} verdicts flipped ({self.limits.flips:.0%} allowed), scores differ by at "
             f"most {self.score_drift:.2g} ({self.limits.score:g}), maps by {self.map_drift:.2g} ({self.limits.map:g}), "
-            f"on {self.images} images: {self.source}"
+            f"strangeness by {self.strangeness_drift:.2g} ({self.limits.strangeness:g}), on {self.images} images: "
+            f"{self.source}"
         )
 
 
@@ -94,26 +99,40 @@ def compare(
     progress: Progress | None = None,
 ) -> Parity:
     """Judge every image both ways."""
-    drifts, maps, flips, ties = [], [0.0], 0, 0
+    drifts, maps, strange, flips, ties = [], [0.0], [], 0, 0
     for index, image in enumerate(images):
         wanted, found = detector.predict(image), runtime.predict(image)
         both = ((getattr(wanted, name), getattr(found, name)) for name in MAPS)
         maps += [_map_drift(*pair) for pair in both if pair[0] is not None]
-        for torch_score, threshold, score, own in _scores(wanted, found):
-            drifts.append(abs(score - torch_score) / max(1, abs(torch_score)))
-            tie = abs(torch_score - threshold) <= TIE * max(1, abs(torch_score))
+        strange.append(_strangeness_drift(wanted.strangeness, found.strangeness))
+        for score, threshold, verdict, own_score, own_verdict in _verdicts(wanted, found):
+            drifts.append(abs(own_score - score) / max(1, abs(score)))
+            tie = _near(wanted.strangeness, 1) or (wanted.is_judged and found.is_judged and _near(score, threshold))
             ties += tie
-            flips += not tie and (torch_score > threshold) != (score > own)
+            flips += not tie and verdict != own_verdict
         if progress:
             progress("comparing with torch", index + 1, len(images))
-    drift = float(np.max(drifts)), float(np.mean(drifts))
-    return Parity(len(images), source, *drift, float(np.max(maps)), len(drifts), int(flips), int(ties), limits)
+    largest = float(np.max(drifts)), float(np.mean(drifts)), float(np.max(maps)), float(np.max(strange))
+    return Parity(len(images), source, *largest, len(drifts), flips, ties, limits)
 
 
-def _scores(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, float, float, float]]:
-    """Each score with its own threshold: 8 bits have theirs."""
-    yield wanted.score, wanted.threshold, found.score, found.threshold
-    yield wanted.unfiltered_score, wanted.unfiltered_threshold, found.unfiltered_score, found.unfiltered_threshold
+def _verdicts(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, float, str, float, str]]:
+    """Torch's score, threshold and verdict; the graph's score and verdict, by its own threshold: 8 bits have theirs."""
+    yield wanted.score, wanted.threshold, wanted.verdict, found.score, found.verdict
+    unfiltered = wanted.unfiltered_score, wanted.unfiltered_threshold, wanted.unfiltered_verdict
+    yield *unfiltered, found.unfiltered_score, found.unfiltered_verdict
+
+
+def _near(value: float, limit: float) -> bool:
+    return abs(value - limit) <= TIE * max(1, abs(value))
+
+
+def _strangeness_drift(wanted: float, found: float) -> float:
+    """None where neither model can tell; without end where one of them can."""
+    if math.isnan(wanted) and math.isnan(found):
+        return 0.0
+    drift = abs(found - wanted) / max(1, abs(wanted))
+    return drift if math.isfinite(drift) else math.inf
 
 
 def _map_drift(wanted: np.ndarray, found: np.ndarray) -> float:

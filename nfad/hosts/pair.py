@@ -21,8 +21,8 @@ from nfad.vision.maps import image_score, pixel_maps
 class Pair:
     """A fitted detector without its operator: bare it gives the control read-out, before any z-score.
 
-    Wearing `own_filter()` it gives the detection read-out of fit-then-filter. The common mode is not subtracted: that
-    would be a second operator.
+    Wearing `own_filter()` it gives the detection read-out of fit-then-filter, unread. The common mode is not
+    subtracted: that would be a second operator.
     """
 
     detector: Detector

@@ -55,9 +55,13 @@ def jobs(table: Table, datasets: Sequence[Dataset], config: Config, options: Opt
 
 
 def variants_of(table: Table, config: Config, options: Options) -> list[tuple[str, Variant, Config]]:
-    """Every method and variant with its config; needs no data, so that a wrong option is told before any is made."""
+    """Every method and variant with its config; needs no data, so that a wrong option is told before any is made.
+
+    The tables are of the paper's method: no score is read, no normal cross-fitted, and every photo judged.
+    """
     for name in options.corruptions:
         Corruption.parse(name)
+    config = config.changed(acquisitions=0)
     bases = methods(config) if table.both_orders else {config.teacher: config}
     return [
         (method, variant, _changed(base, variant))

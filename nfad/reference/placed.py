@@ -29,9 +29,11 @@ class Placed:
         within = second - means.T @ means / len(means)
         values, vectors = torch.linalg.eigh(within)
         values = values.clamp(min=0)
-        floor = (FLOOR * values.mean()).clamp(min=torch.finfo(torch.float64).tiny)
+        # Where normals have no spread at all, what rounding does to a token counts 1.
+        floor = (FLOOR * values.mean()).clamp(min=torch.finfo(torch.float32).eps ** 2)
         white = vectors / (values + floor).sqrt()
-        return cls(white.float(), (means @ white).float())
+        # As a file keeps them: the same numbers in another order would give products that differ in the last bit.
+        return cls(white.float().contiguous(), (means @ white).float().contiguous())
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token"]:
         """Mean square of the whitened deviation: about 1 for a normal."""

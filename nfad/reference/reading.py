@@ -31,8 +31,7 @@ def coordinates(
         kept = block.unflatten(1, (grid, grid))[:, : cells * step, : cells * step]
         means = kept.unflatten(2, (cells, step)).unflatten(1, (cells, step)).mean(dim=(2, 4)).flatten(1, 2)
         inside = (means @ basis).sort(dim=1).values  # median() has no export
-        middle = cells**2 // 2
-        found.append((inside[:, middle - 1] + inside[:, middle]) / 2)
+        found.append((inside[:, (cells**2 - 1) // 2] + inside[:, cells**2 // 2]) / 2)
     return torch.cat(found, dim=1)
 
 

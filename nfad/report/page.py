@@ -141,8 +141,8 @@ def about(model: Model) -> dict[str, str]:
     told = {
         "Teacher": f"{config.teacher} ({model.architecture})",
         "Reference": f"{config.reference}, {config.order}",
-        "Fitted on": f"{model.fitted_on} normal images, {model.held_out.count} more held out",
-        "False-alarm rate": f"{model.false_alarm_rate:.2%} of normal images at most, without shift",
+        "Fitted on": config.normals_told(model.fitted_on, model.held_out.count),
+        "False-alarm rate": model.held_out.told(config.false_alarm_rate),
     }
     return told | ({"Exported": model.exported} if model.exported else {})
 

@@ -55,10 +55,8 @@ def suggest(model: Model, good: list[float], bad: list[float]) -> Suggestion | N
 
     Every held-out score is a threshold with a rate of its own. Of equals, the one nearest to the rate in use.
     """
-    held_out = np.sort(np.asarray(model.held_out.filtered))
-    count = len(held_out)
-    rates = (count - np.arange(count)) / (count + 1)  # of the k-th smallest as a threshold
-    rates, lines = np.append(rates, model.false_alarm_rate), np.append(held_out, model.threshold)
+    lines, rates = model.held_out.every()
+    lines, rates = np.append(lines, model.threshold), np.append(rates, model.false_alarm_rate)
     false_alarms = len(good) - np.searchsorted(np.sort(good), lines, side="right")
     missed = np.searchsorted(np.sort(bad), lines, side="right")
     wrong = false_alarms + missed

@@ -35,6 +35,15 @@ def conformal_threshold(
     return float(scores[order[min(at, len(order) - 1)]])
 
 
+def rates_of(
+    normal_scores: Sequence[float] | np.ndarray, groups: Sequence[int] | np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every held-out score, the lowest first, and the rate that it stands for as a threshold."""
+    scores, shares, n = _weighed(normal_scores, groups)
+    order = np.argsort(scores, kind="stable")
+    return scores[order], np.maximum(1 - np.cumsum(shares[order]) / (n + 1), smallest_rate(n))
+
+
 def smallest_rate(count: int) -> float:
     """The lowest false-alarm rate that this many held-out normals can support."""
     return 1 / (count + 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.stats.conformal import conformal_threshold, p_value, smallest_rate
+from nfad.stats.conformal import conformal_threshold, p_value, rates_of, smallest_rate
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class Threshold:
         """Thresholds of the filtered and the unfiltered score at a supported rate."""
         rate = self.supported(rate)
         return conformal_threshold(self.filtered, rate, self.images or None), conformal_threshold(self.unfiltered, rate)
+
+    def every(self) -> tuple[np.ndarray, np.ndarray]:
+        """All thresholds of the filtered score that there are, the lowest first, and the rate of each."""
+        return rates_of(self.filtered, self.images or None)
 
     def p_value(self, score: float) -> float:
         """Share of normal images expected to score at least this high."""

@@ -26,7 +26,7 @@ def model(folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "part.nfad"
     done = nfad("fit", folder, "-o", path, *TINY, "--json")
     facts = json.loads(done.stdout)
-    assert facts["fitted_on"] == 11 and facts["held_out"] == 5
+    assert facts["fitted_on"] == facts["held_out"] == 16
     return path
 
 
@@ -49,7 +49,7 @@ def test_fit_states_the_smallest_rate_and_will_not_overwrite(folder, model):
     done = nfad("fit", folder, "-o", model, *TINY, code=2)
     assert "--force" in done.stderr
     done = nfad("fit", folder, "-o", model.with_name("b.nfad"), *TINY)
-    assert "5 held-out images support a false-alarm rate of 16.67%" in done.stderr
+    assert "16 held-out normals support a false-alarm rate of 5.88%" in done.stderr
 
 
 def test_predict_writes_everything_and_skips_a_bad_image(model, tmp_path):
@@ -142,7 +142,7 @@ def words(table):
 
 def test_info_says_what_a_model_is(model):
     facts = json.loads(nfad("info", model, "--json").stdout)
-    assert facts["teacher"]["weights"] == "untrained" and facts["held_out"] == 5
+    assert facts["teacher"]["weights"] == "untrained" and facts["held_out"] == 16
     told = words(nfad("info", model).stdout)
     assert "smallest false-alarm rate" in told and "nudged" not in told
     first, second = facts["nuisance_columns"]

@@ -13,11 +13,13 @@ from nfad.deploy.onnx_graph import halve_weights
 from nfad.deploy.resizing import MatrixResizing, resized
 
 VARIANTS = [
-    {"reference": "linear", "order": "filter-then-fit"},
+    {"reference": "linear", "order": "filter-then-fit", "evidence": "filtered"},
     {"reference": "linear", "order": "fit-then-filter", "gate": "magnitude", "localization": "global"},
-    {"reference": "nearest", "order": "filter-then-fit", "foreground": True},
+    {"reference": "nearest", "order": "filter-then-fit", "foreground": True, "evidence": "filtered"},
     {"reference": "student", "order": "fit-then-filter", "common_mode": False},
     {"reference": "linear", "order": "filter-then-fit", "rank": {}},
+    {"reference": "linear", "evidence": "placed"},
+    {"reference": "linear", "acquisitions": 0},
 ]
 
 
@@ -31,10 +33,11 @@ def as_scores(detector, views):
     wanted = detector.predict_tensor(views)
     families = list(wanted.nuisance_by_family.values())
     own = () if wanted.gate is None else (wanted.maps["detection"], wanted.gate)
+    strange = () if wanted.strangeness is None else (wanted.strangeness, wanted.outside)
     return (
         wanted.score, wanted.unfiltered_score, wanted.maps["localization" if own else "detection"],
         wanted.maps["control"], wanted.participation, wanted.nuisance_fraction,
-        torch.stack(families, dim=1) if families else torch.zeros(len(views), 0), *own,
+        torch.stack(families, dim=1) if families else torch.zeros(len(views), 0), *own, *strange,
     )  # fmt: skip
 
 
@@ -44,7 +47,9 @@ def test_the_modules_are_the_detector(variant):
     pixels = torch.from_numpy(np.stack([part(seed, 64, defect=True) for seed in (40, 41)]))
     views = pixels.permute(0, 3, 1, 2).float() / 255
     found = ViewGraph(detector)(views)
-    assert len(found) == len(outputs_of(detector)) == (9 if variant.get("localization") else 7)
+    gated, tells = "localization" in variant, variant.get("acquisitions", 1) > 0
+    assert len(found) == len(outputs_of(detector)) == 7 + 2 * gated + 2 * tells
+    assert (detector.scorer.placed is not None) == (variant.get("evidence") == "placed")
     for ours, wanted in zip(found, as_scores(detector, views), strict=True):
         torch.testing.assert_close(ours, wanted, atol=1e-3, rtol=1e-3)
 

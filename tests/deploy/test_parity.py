@@ -1,47 +1,92 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 from nfad.deploy.parity import LIMITS, Limits, compare, images_for
+from nfad.verdict.threshold import Threshold
+
+LENIENT = Limits(score=np.inf, map=np.inf, strangeness=np.inf, flips=0)
 
 
 class Shifted:
-    """A runtime that is torch itself, off by a constant."""
+    """A runtime that is torch itself, off by a constant, which judges by its own numbers."""
 
     def __init__(self, detector, **offsets):
         self._detector, self._offsets = detector, offsets
 
     def predict(self, image):
         found = self._detector.predict(image)
-        return dataclasses.replace(found, **{name: getattr(found, name) + by for name, by in self._offsets.items()})
+        found = dataclasses.replace(found, **{name: getattr(found, name) + by for name, by in self._offsets.items()})
+        why = "strange" if found.strangeness > 1 else ""
+        return dataclasses.replace(
+            found, why_not_judged=why, is_anomalous=not why and bool(found.score > found.threshold)
+        )
+
+
+@pytest.fixture
+def images(shipped):
+    return images_for(shipped.detector, shipped.normals)[0]
 
 
 def test_torch_agrees_with_itself(shipped):
     images, _ = images_for(shipped.detector, shipped.normals[:3])
-    parity = compare(shipped.detector, Shifted(shipped.detector), images, "itself", Limits(0, 0, 0))
-    assert parity.passed and parity.score_drift == parity.map_drift == parity.flips == 0
+    parity = compare(shipped.detector, Shifted(shipped.detector), images, "itself", Limits(0, 0, 0, 0))
+    assert parity.passed and parity.score_drift == parity.map_drift == parity.strangeness_drift == parity.flips == 0
     assert parity.images == 9 and parity.verdicts == 18
 
 
-@pytest.mark.parametrize("name", ["score", "unfiltered_score", "map", "detection_map", "unfiltered_map"])
+@pytest.mark.parametrize("name", ["score", "unfiltered_score", "map", "detection_map", "unfiltered_map", "strangeness"])
 def test_each_number_is_looked_at(name, shipped):
     images, _ = images_for(shipped.detector, shipped.normals[:2])
     parity = compare(shipped.detector, Shifted(shipped.detector, **{name: 0.5}), images, "shifted", LIMITS["fp32"])
     assert not parity.passed
     assert (parity.score_drift > 0.001) == ("score" in name) and (parity.map_drift > 0.005) == ("map" in name)
+    assert (parity.strangeness_drift > 0.001) == (name == "strangeness")
 
 
-def test_flipped_verdicts_are_counted_and_ties_are_not(shipped):
-    images, _ = images_for(shipped.detector, shipped.normals)
-    lenient = Limits(score=np.inf, map=np.inf, flips=0)
-    flipped = compare(shipped.detector, Shifted(shipped.detector, score=1e3), images, "shifted", lenient)
-    below = [shipped.detector.predict(image) for image in images]
-    ties = [abs(p.score - p.threshold) <= 1e-3 * max(1, abs(p.score)) for p in below]
-    assert flipped.flips == sum(not p.is_anomalous and not tie for p, tie in zip(below, ties)) > 0
+def test_a_graph_that_cannot_tell_is_not_one_that_can(shipped):
+    images, _ = images_for(shipped.detector, shipped.normals[:2])
+    cannot = Shifted(shipped.detector, strangeness=math.nan)
+    assert compare(shipped.detector, cannot, images, "blind", LENIENT).strangeness_drift == math.inf
+    neither = dataclasses.replace(shipped.detector, judgeable=None)
+    assert compare(neither, Shifted(neither), images, "blind", Limits(0, 0, 0, 0)).passed
+
+
+def test_flipped_verdicts_are_counted_and_ties_are_not(shipped, images):
+    on_it = shipped.detector.predict(images[0])
+    held_out = Threshold((on_it.score,), (on_it.unfiltered_score,))
+    detector = dataclasses.replace(shipped.detector, held_out=held_out)
+    wanted = [detector.predict(image) for image in images]
+    ties = [each.is_judged and abs(each.score - on_it.score) <= 1e-3 * max(1, abs(each.score)) for each in wanted]
+    near = [abs(each.strangeness - 1) <= 1e-3 * max(1, each.strangeness) for each in wanted]
+    assert on_it.is_judged and ties[0]
+    flipped = compare(detector, Shifted(detector, score=1e3), images, "shifted", LENIENT)
+    counted = [each.verdict == "normal" and not tie and not on for each, tie, on in zip(wanted, ties, near)]
+    assert flipped.flips == sum(counted) > 0
     assert not flipped.passed and "verdicts flipped" in str(flipped)
-    # The image that set the threshold lies on it.
     assert flipped.ties >= sum(ties) >= 1
+
+
+@pytest.mark.parametrize("by", [1e3, -1e3])
+def test_judged_by_one_and_not_by_the_other_is_a_flip_of_both_verdicts(shipped, images, by):
+    wanted = [shipped.detector.predict(image) for image in images]
+    flipped = compare(shipped.detector, Shifted(shipped.detector, strangeness=by), images, "shifted", LENIENT)
+    changed = sum(each.is_judged == (by > 0) for each in wanted)
+    assert flipped.flips == 2 * changed > 0 and not flipped.passed
+
+
+def test_a_strangeness_at_its_limit_is_a_tie(shipped, images):
+    """Both verdicts of that image alone, whatever its scores."""
+    strangest = max(images, key=lambda image: shipped.detector.predict(image).strangeness)
+    limit = shipped.detector.judgeable.limit * shipped.detector.predict(strangest).strangeness
+    detector = dataclasses.replace(
+        shipped.detector, judgeable=dataclasses.replace(shipped.detector.judgeable, limit=limit)
+    )
+    assert detector.predict(strangest).strangeness == pytest.approx(1, abs=1e-5)
+    parity = compare(detector, Shifted(detector, strangeness=0.1), [strangest], "shifted", LENIENT)
+    assert (parity.flips, parity.ties) == (0, 2) and parity.passed
 
 
 def test_the_images_are_seeded_and_each_comes_three_times(shipped):

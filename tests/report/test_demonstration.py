@@ -75,7 +75,10 @@ def test_the_table_tells_both_errors_of_both_arms_in_every_domain(page, found):
 
 
 def test_the_rate_is_told_in_the_words_of_every_command(page, found):
-    assert "of good parts flagged, without shift" in found.promise and found.promise in unescape(page)
+    assert (
+        "of good parts flagged, under the acquisitions it was fitted for" in found.promise
+        and found.promise in unescape(page)
+    )
 
 
 def test_the_stranger_is_shown_with_its_verdict(page, found):

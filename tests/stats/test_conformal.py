@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfad.errors import NfadError
-from nfad.stats.conformal import conformal_threshold, p_value, smallest_rate
+from nfad.stats.conformal import conformal_threshold, p_value, rates_of, smallest_rate
 from nfad.verdict.threshold import Threshold
 
 scores = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
@@ -75,3 +75,76 @@ def test_half_of_the_excess():
     held = Threshold((1.0, 2.0, 3.0), (2.0, 4.0, 6.0))
     assert held.excess_filtered(5.0, 10.0) == 0.5  # 3 of 6 are left
     assert held.excess_filtered(1.0, 10.0) == 1 and held.excess_filtered(9.0, 10.0) == 0
+
+
+@given(scores, st.randoms(), st.floats(0.001, 0.999), st.floats(-1e6, 1e6))
+def test_groups_of_one_are_no_groups(values, random, rate, score):
+    names = list(range(len(values)))
+    random.shuffle(names)
+    rate = max(rate, smallest_rate(len(values)))
+    assert conformal_threshold(values, rate, names) == conformal_threshold(values, rate)
+    assert p_value(values, score, names) == pytest.approx(p_value(values, score), rel=1e-12)
+
+
+@given(st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=6), min_size=1, max_size=12), st.floats(0.01, 0.99))
+def test_each_group_weighs_as_much_as_the_next_part(groups, rate):
+    """The smallest score q with (1 + the sum over groups of the share above q) / (n + 1) ≤ rate, by trying each."""
+    rate = max(rate, smallest_rate(len(groups)))
+
+    def above(q):
+        return 1 + sum(sum(value > q for value in group) / len(group) for group in groups)
+
+    values, names = zip(*((value, name) for name, group in enumerate(groups) for value in group))
+    wanted = min(q for q in values if above(q) <= rate * (len(groups) + 1) + 1e-6)
+    assert conformal_threshold(values, rate, names) == wanted
+    at_least = 1 + sum(sum(value >= 10 for value in group) / len(group) for group in groups)
+    assert p_value(values, 10, names) == pytest.approx(at_least / (len(groups) + 1))
+
+
+def views_of_parts(random, count):
+    """Views differ less than parts do, and some parts have many of them."""
+    images = np.repeat(np.arange(count), random.integers(1, 9, count))
+    return random.gamma(2.0, size=count)[images] + 0.3 * random.normal(size=len(images)), images
+
+
+def test_the_rate_holds_on_any_view_of_fresh_parts_though_views_of_a_part_are_alike():
+    random = np.random.default_rng(0)
+    grouped, pooled = [], []
+    for _ in range(600):
+        held, images = views_of_parts(random, 19)
+        fresh = random.gamma(2.0, size=50) + 0.3 * random.normal(size=50)
+        grouped.append((fresh > conformal_threshold(held, 0.05, images)).mean())
+        pooled.append((fresh > conformal_threshold(held, 0.02)).mean())
+    error = 4 * np.std(grouped) / math.sqrt(len(grouped))
+    assert 0.02 < np.mean(grouped) <= 0.05 + error
+    # As if each view were a part of its own, a rate would be promised that 19 parts cannot keep.
+    assert np.mean(pooled) > 0.02 + 4 * np.std(pooled) / math.sqrt(len(pooled))
+
+
+def test_many_views_of_few_parts_support_no_lower_rate():
+    values, images = list(range(80)), [index // 8 for index in range(80)]
+    assert conformal_threshold(values, 1 / 11, images) == 79
+    with pytest.raises(NfadError, match="10 held-out normals support a false-alarm rate of 0.0909 at the least"):
+        conformal_threshold(values, 0.05, images)
+    assert conformal_threshold(values, 0.05) < 79
+    held = Threshold(tuple(values), tuple(values[:10]), tuple(images))
+    assert held.count == 10 and held.smallest_rate == 1 / 11 and held.supported(0.01) == 1 / 11
+
+
+def test_the_promise_says_where_it_holds():
+    values = tuple(map(float, range(40)))
+    grouped, plain = Threshold(values, values, tuple(range(40))), Threshold(values, values)
+    assert grouped.told(0.05) == "at most 5.00% of good parts flagged, under the acquisitions it was fitted for"
+    assert plain.told(0.05) == "at most 5.00% of good parts flagged, without shift"
+    assert plain.told(0.01).endswith("; 1.00% was asked for, but 40 held-out normals support no less")
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 8)), min_size=1, max_size=40), st.booleans())
+def test_every_score_is_the_threshold_of_its_rate(views, grouped):
+    values, images = (list(each) for each in zip(*views))
+    groups = images if grouped else None
+    lines, rates = rates_of(values, groups)
+    assert lines.tolist() == sorted(values) and (np.diff(rates) <= 0).all()
+    assert rates[-1] == pytest.approx(smallest_rate(len(set(images)) if grouped else len(values)), rel=1e-12)
+    for line, rate in zip(lines, rates):
+        assert conformal_threshold(values, rate, groups) == line
