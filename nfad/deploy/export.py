@@ -141,10 +141,13 @@ def _write(graph: onnx.ModelProto, folder: Path, options: Options) -> None:
         onnx.save(halve_weights(graph) if half else graph, folder / "model.onnx")
         return
     try:
-        from nfad.deploy.openvino_graph import convert, ov
+        from nfad.deploy import openvino_graph as openvino
     except ImportError:
         raise NfadError("openvino is not installed; run: pip install 'nfad[runtime]'") from None
-    ov.save_model(convert(graph), folder / "model.xml", compress_to_fp16=half)
+    model = openvino.convert(graph)
+    openvino.ov.save_model(
+        openvino.halve_weights(model) if half else model, folder / "model.xml", compress_to_fp16=False
+    )
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ VARIANTS = [
     {"reference": "linear", "order": "fit-then-filter", "gate": "magnitude", "localization": "global"},
     {"reference": "nearest", "order": "filter-then-fit", "foreground": True, "evidence": "filtered"},
     {"reference": "student", "order": "fit-then-filter", "common_mode": False},
-    {"reference": "linear", "order": "filter-then-fit", "rank": {}},
+    {"reference": "linear", "order": "filter-then-fit", "rank": {}, "evidence": "filtered"},
     {"reference": "linear", "evidence": "placed"},
     {"reference": "linear", "acquisitions": 0},
 ]

@@ -37,3 +37,15 @@ def test_no_exported_graph_has_a_filter_to_prepare_for_every_size(other_folders)
     model = ov.Core().read_model(folder / "model.xml")
     kinds = [node.get_attributes() for node in model.get_ops() if node.get_type_name() == "Interpolate"]
     assert not any("pillow" in each["mode"] or each["antialias"] for each in kinds)
+
+
+def test_sixteen_bits_are_the_networks_alone(other_folders):
+    model = ov.Core().read_model(other_folders["openvino", "fp16"][0] / "model.xml")
+    users = {"f16": set(), "f32": set()}
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and node.data.size >= 1024:
+            [user] = node.output(0).get_target_inputs()
+            if user.get_node().get_type_name() == "Convert":
+                [user] = user.get_node().output(0).get_target_inputs()
+            users[node.get_element_type().to_string()].add(user.get_node().get_friendly_name().split("/")[0])
+    assert users == {"f16": {"networks"}, "f32": {"read_outs"}}

@@ -1,6 +1,7 @@
 """The page in a real Chromium: where it is, and what a person does there again and again."""
 
 import io
+import itertools
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,10 +31,10 @@ def judged(page, *files):
 
 def let_pass(client):
     """A normal part, anomalous without the filter, with a spot above the threshold in both of its maps."""
-    for seed in range(200, 260):
+    for seed, strength in itertools.product(range(200, 230), (0.4, 0.38, 0.36, 0.34, 0.32)):
         clean, spoilt = (part(seed, defect=defect).astype(float) for defect in (False, True))
         buffer = io.BytesIO()
-        Image.fromarray((0.4 * clean + 0.6 * spoilt).astype(np.uint8)).save(buffer, "PNG")
+        Image.fromarray(((1 - strength) * clean + strength * spoilt).astype(np.uint8)).save(buffer, "PNG")
         told = client.post("/v1/inspect", files=image(buffer.getvalue(), f"faint-{seed}.png")).json()
         spots = levels(client, told, "map") > told["threshold"] / told["scale"] * 255 + 1
         if (told["verdict"], told["unfiltered_verdict"]) == ("normal", "anomalous") and spots.any():

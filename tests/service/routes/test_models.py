@@ -50,16 +50,16 @@ def test_a_rate_holds_from_the_next_image_on_and_after_a_restart(model, tmp_path
     detector = Detector.load(model)
     with serving([model], tmp_path / "data") as client:
         [told] = client.get("/v1/models").json()["models"]
-        assert told["smallest_rate"] == detector.held_out.smallest_rate == pytest.approx(1 / 7)
+        assert told["smallest_rate"] == detector.held_out.smallest_rate == pytest.approx(1 / 21)
         assert {"rate": 0.2, "threshold": detector.threshold} in told["rates"]
-        before = client.post("/v1/inspect", files=image(png(1))).json()
+        before = client.post("/v1/inspect", files=image(png(25))).json()
         foreseen = client.get("/v1/models/part/what-if", params={"rate": 0.9}).json()
         assert foreseen["inspections"] == 1 and foreseen["threshold"] == detector.at_rate(0.9).threshold
         assert foreseen["anomalous"] == {"as_judged": 0, "at_rate": 1} and foreseen["newly_rejected"] == 1
         too_low = client.put("/v1/models/part/rate", json={"rate": 0.01})
         assert too_low.status_code == 422 and "held-out normals" in too_low.json()["error"]
         assert client.put("/v1/models/part/rate", json={"rate": 0.9}).json()["false_alarm_rate"] == 0.9
-        after = client.post("/v1/inspect", files=image(png(1))).json()
+        after = client.post("/v1/inspect", files=image(png(25))).json()
         assert before["verdict"] == "normal" and after["verdict"] == "anomalous" and before["score"] == after["score"]
         assert client.get(f"/v1/inspections/{before['id']}").json() == before
     with serving([model], tmp_path / "data") as client:
