@@ -30,7 +30,7 @@ from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
 from nfad.fitting.views import ViewCache
 from nfad.records import Geometry, Prediction
-from nfad.reference.judgeable import mean_tokens
+from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, z_scored
 from nfad.system.progress import Progress, Skip
 from nfad.verdict.prediction import Outputs, Rule
@@ -205,7 +205,7 @@ class Detector(Fitted):
         scores = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
         if self.judgeable is None:
             return scores
-        strangeness, outside = self.judgeable(mean_tokens(tokens), numbers)
+        strangeness, outside = self.judgeable(quarter_tokens(tokens), numbers)
         return dataclasses.replace(scores, strangeness=strangeness, outside=outside)
 
 

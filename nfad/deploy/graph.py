@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.reference.judgeable import mean_tokens
+from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
@@ -111,7 +111,7 @@ class ReadOuts(nn.Module):
             "gate": found.gate,
         }
         if self.judgeable is not None and photo is not None:
-            by_name["strangeness"], by_name["outside"] = self.judgeable(mean_tokens(tokens), photo)
+            by_name["strangeness"], by_name["outside"] = self.judgeable(quarter_tokens(tokens), photo)
         return tuple(by_name[name] for name in self.outputs)
 
 

@@ -18,7 +18,7 @@ from nfad.config import Config
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import AcquiredViews, DamagedViews
 from nfad.operator import MomentFitter, Moments
-from nfad.reference.judgeable import mean_tokens
+from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.linear import Linear
 from nfad.reference.placed import Placed
 from nfad.reference.reading import coordinates
@@ -180,7 +180,7 @@ class Look:
             spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
             yield Looked(
-                images[rows], taken[rows], maps, coordinates(some, scorer.operator.bases), mean_tokens(some),
+                images[rows], taken[rows], maps, coordinates(some, scorer.operator.bases), quarter_tokens(some),
                 numbers[rows], spread,
             )  # fmt: skip
 

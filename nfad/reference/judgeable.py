@@ -1,12 +1,13 @@
 """Whether a photo can be judged at all.
 
 Two looks, each put in units of normals × acquisitions; the larger one counts:
-  content  the mean token of every block, stacked: what is left of it off the plane through normals × acquisitions
+  content  the mean tokens of the photo's quarters: what is left of them off the plane through normals × acquisitions
   photo    eight numbers of the pixels alone, each against the span that normals × acquisitions have
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-COMPONENTS = 16
+COMPONENTS = 48  # at most
 PER_COMPONENT = 8  # views a component needs
 SPAN = (0.002, 0.998)  # quantiles of normals × acquisitions between which a photo's number is ordinary
 LEAST = (0.1, 0.1, 0.03, 0.03, 0.03, 0.1, 0.05, 0.03)  # from the middle to an edge, number by number, at the least
@@ -22,9 +23,15 @@ UNIT = 0.98  # the quantile that is 1 in either look's units
 RATE = 0.015  # share of normals × acquisitions, out of fold, that is not judged
 
 
-def mean_tokens(tokens: Sequence[Float[Tensor, "image token _"]]) -> Float[Tensor, "image channels"]:
-    """Every block's mean token, stacked."""
-    return torch.cat([block.mean(dim=1) for block in tokens], dim=1)
+def quarter_tokens(tokens: Sequence[Float[Tensor, "image token _"]]) -> Float[Tensor, "image channels"]:
+    """The mean token of each quarter of the photo, of every block, stacked: half a photo covered changes half of it."""
+    found = []
+    for block in tokens:
+        grid = math.isqrt(block.shape[1])
+        half = grid // 2
+        square = block.unflatten(1, (grid, grid))[:, : 2 * half, : 2 * half]
+        found.append(square.unflatten(2, (2, half)).unflatten(1, (2, half)).mean(dim=(2, 4)).flatten(1))
+    return torch.cat(found, dim=1)
 
 
 @dataclass(frozen=True)
@@ -87,9 +94,10 @@ class Judgeable:
         _, _, directions = torch.linalg.svd(content.double() - mean, full_matrices=False)
         low, middle, high = numbers.double().quantile(torch.tensor([SPAN[0], 0.5, SPAN[1]]).double(), dim=0)
         least = torch.tensor(LEAST, dtype=torch.float64)
+        count = min(COMPONENTS, len(content) // PER_COMPONENT, content.shape[1] // 4)  # most of it stays off the plane
         return cls(
             mean=mean.float(),
-            directions=directions[: min(COMPONENTS, len(content) // PER_COMPONENT)].T.float().contiguous(),
+            directions=directions[:count].T.float().contiguous(),
             low=torch.minimum(low, middle - least).float(),
             middle=middle.float(),
             high=torch.maximum(high, middle + least).float(),

@@ -103,7 +103,7 @@ def acquired(view: View, generator: Generator) -> tuple[View, Acquisition]:
     return view.clone(), Acquisition((), 0)
 
 
-def _fine(view: View) -> Float[Tensor, "side side"]:
+def _fine(view: View) -> Float[Tensor, "half half"]:
     """Grey less its mean over a sixteenth of the side, at half the size."""
     grey = F.avg_pool2d(view, 2).mean(dim=0)[None, None]
     width = max(grey.shape[-1] // 16, 1) | 1

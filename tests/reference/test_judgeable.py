@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.reference.judgeable import COMPONENTS, LEAST, PER_COMPONENT, RATE, SPAN, Judgeable, in_units, mean_tokens
+from nfad.reference.judgeable import COMPONENTS, LEAST, PER_COMPONENT, RATE, SPAN, Judgeable, in_units, quarter_tokens
 
 EPS = torch.finfo(torch.float32).eps
 seeds = st.integers(0, 2**31)
@@ -26,7 +26,9 @@ def judgeable():
 def test_content_is_the_distance_from_the_plane_through_the_normals(judgeable):
     content, (fresh, _) = views_(400, 0)[0].double().numpy(), views_(20, 1)
     mean = content.mean(axis=0)
-    directions = np.linalg.svd(content - mean)[2][:COMPONENTS].T
+    directions = np.linalg.svd(content - mean)[2][
+        : min(COMPONENTS, len(content) // PER_COMPONENT, content.shape[1] // 4)
+    ].T
     off = fresh.double().numpy() - mean
     left = off - off @ directions @ directions.T
     squares, wanted = (off**2).sum(axis=1), (left**2).sum(axis=1)
@@ -61,7 +63,9 @@ def test_units_and_limit_are_of_views_that_the_plane_was_not_made_of():
     for fold in range(5):
         inside, out = content[fold != FOLDS].double().numpy(), fold == FOLDS
         mean = inside.mean(axis=0)
-        directions = np.linalg.svd(inside - mean)[2][:COMPONENTS].T
+        directions = np.linalg.svd(inside - mean)[2][
+            : min(COMPONENTS, len(inside) // PER_COMPONENT, inside.shape[1] // 4)
+        ].T
         off = content[out].double().numpy() - mean
         off -= off @ directions @ directions.T
         looks[out, 0] = np.log((off**2).sum(axis=1))
@@ -119,7 +123,7 @@ def test_few_views_are_enough_for_finite_numbers(count, seed):
     content, numbers = views_(count, seed)
     folds = torch.arange(count) % 5
     judgeable = Judgeable.fit(content, numbers, folds)
-    assert judgeable.directions.shape[1] == min(COMPONENTS, count // PER_COMPONENT)
+    assert judgeable.directions.shape[1] == min(COMPONENTS, count // PER_COMPONENT, content.shape[1] // 4)
     strangeness, outside = judgeable(*views_(5, seed + 1))
     assert torch.isfinite(strangeness).all() and torch.isfinite(outside).all()
     assert (judgeable.high > judgeable.middle).all() and (judgeable.middle > judgeable.low).all()
@@ -134,9 +138,10 @@ def test_photos_that_are_all_alike_leave_some_room():
     assert torch.isfinite(judgeable(content, alike)[0]).all()
 
 
-def test_mean_tokens_are_stacked_block_by_block():
-    blocks = [torch.rand(3, 4, 2, generator=torch.Generator().manual_seed(0)), torch.rand(3, 4, 5)]
-    found = mean_tokens(blocks)
-    np.testing.assert_allclose(
-        found.numpy(), np.concatenate([b.numpy().mean(axis=1) for b in blocks], axis=1), rtol=1e-5
-    )
+def test_quarter_tokens_are_the_means_of_the_four_quarters_block_by_block():
+    blocks = [torch.rand(3, 16, 2, generator=torch.Generator().manual_seed(0)), torch.rand(3, 16, 5)]
+    wanted = []
+    for block in blocks:
+        square = block.numpy().reshape(3, 4, 4, -1)
+        wanted += [square[:, r : r + 2, c : c + 2].mean(axis=(1, 2)) for r in (0, 2) for c in (0, 2)]
+    np.testing.assert_allclose(quarter_tokens(blocks).numpy(), np.concatenate(wanted, axis=1), rtol=1e-5)
