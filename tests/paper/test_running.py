@@ -56,6 +56,18 @@ def test_closed_form_references_are_measured_in_both_orders(dataset, store):
     assert list(methods(tiny(reference="student", order="fit-then-filter"))) == ["fit-then-filter"]
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_no_table_knows_acquisitions_and_its_cells_are_found_by_what_was_fitted(name, dataset):
+    """Whatever a config says of them: the paper's tables are of the paper's method."""
+    cells = [
+        [job.cell for job in jobs(TABLES[name], [dataset], config, OPTIONS)]
+        for config in (tiny(acquisitions=14), tiny(acquisitions=300), tiny(acquisitions=0))
+    ]
+    assert all(cell.config.acquisitions == 0 and cell.config.holdout == 0.3 for cell in cells[0])
+    assert all(cell.settings["config"]["acquisitions"] == 0 for cell in cells[0])
+    assert [cell.key for cell in cells[0]] == [cell.key for cell in cells[1]] == [cell.key for cell in cells[2]]
+
+
 def test_the_papers_values_stand_beside_ours(dataset, store):
     entries = run_table(TABLES["aebad"], [dataset], tiny(order="fit-then-filter"), OPTIONS, store)
     [same] = [entry for entry in entries if (entry.row, entry.column) == ("same/NFAD", "aupro")]

@@ -94,6 +94,19 @@ def test_the_card_of_a_moved_part_says_what_was_counted(detector, shipped, odd, 
     assert (np.isnan(told.map) == ~known).all() and (np.isnan(told.unfiltered_map) == ~known).all()
 
 
+@pytest.mark.parametrize("axis", ["shift-x", "noise"])
+def test_a_card_never_calls_what_was_not_judged_anomalous(detector, odd, refusing, axis):
+    """However far above the threshold its score is."""
+    stricter = replace(detector, held_out=Threshold((-9.0,) * 20, (-9.0,) * 20))
+    for model, verdict in ((stricter, "anomalous"), (refusing(stricter, lambda _: True), "not judged")):
+        found = stress(model, odd, [axis], images=6, limit=0.3)
+        [curve] = found.findings.curves
+        strength = curve.axis.strengths[0]
+        told = prediction_at(model, found.parts, found.findings, curve.axis, strength, 0)
+        assert told.verdict == told.unfiltered_verdict == verdict
+        assert told.is_anomalous == (verdict == "anomalous") and told.score > told.threshold
+
+
 def test_axe_finds_nothing_to_object_to(page, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
