@@ -1,0 +1,62 @@
+"""What a fit finds odd about its own photos."""
+
+import numpy as np
+import pytest
+import torch
+from parts import part, parts, tiny
+
+from nfad import Config, Detector
+from nfad.errors import NfadError
+from nfad.fitting.doubts import doubts_of_scores, doubts_of_views
+from nfad.fitting.views import ViewCache
+
+GOOD = parts(12)
+
+
+def doubts(images, tmp_path):
+    return dict(doubts_of_views(ViewCache.read(images, 64, None, tmp_path)))
+
+
+def test_good_photos_raise_no_doubt(tmp_path):
+    assert doubts(GOOD, tmp_path) == {}
+
+
+@pytest.mark.parametrize(("level", "word"), [(0, "black"), (255, "white"), (128, "grey")])
+def test_an_empty_photo_is_named(level, word, tmp_path):
+    found = doubts([*GOOD, np.full((64, 64, 3), level, np.uint8)], tmp_path)
+    assert list(found) == [12] and word in found[12]
+
+
+def test_a_copy_is_named_and_a_similar_part_is_not(tmp_path):
+    similar = GOOD[4].copy()
+    similar[10:40, 10:40] //= 2
+    found = doubts([*GOOD, GOOD[3], similar], tmp_path)
+    assert list(found) == [12] and "is a copy of" in found[12]
+
+
+def test_what_stands_out_is_named_by_image():
+    random = torch.Generator().manual_seed(0)
+    scores, content = torch.randn(30, generator=random), torch.randn(30, 8, generator=random)
+    scores[7], content[20] = 12.0, 1000.0
+    found = dict(doubts_of_scores(torch.arange(100, 130), scores, content))
+    assert set(found) == {107, 120} and "defect" in found[107] and "another part" in found[120]
+
+
+def test_a_fit_tells_its_doubts_and_one_that_raises_ends_it():
+    told = []
+    Detector.fit([*GOOD, GOOD[0]], tiny(), doubt=lambda image, why: told.append(why))
+    assert any("copy" in why for why in told)
+
+    def refuse(image, why):
+        raise NfadError(why)
+
+    with pytest.raises(NfadError, match="copy"):
+        Detector.fit([*GOOD, GOOD[0]], tiny(), doubt=refuse)
+
+
+def test_a_defect_among_many_good_parts_is_named():
+    told = {}
+    images = [*parts(30), part(99, defect=True)]
+    real = Config.preset("embedded-fast", size=64, pairs=2, acquisitions=31)
+    Detector.fit(images, real, doubt=lambda image, why: told.setdefault(image.tobytes(), why))
+    assert list(told) == [images[-1].tobytes()]
