@@ -14,7 +14,7 @@ from nfad.fitting.views import ViewCache
 THUMB = 32  # side of what copies are told by
 COPY = 0.5 / 255  # mean difference of two thumbnails below which one photo is a copy of the other
 BLANK = 2 / 255  # spread of the grey levels below which there is nothing to see
-FAR = 5.0  # robust standard deviations above the median
+FAR, FURTHER = 4.0, 6.0  # robust standard deviations above the median, of the score and of the content
 
 
 def doubts_of_views(views: ViewCache, batch: int = 64) -> Iterator[tuple[int, str]]:
@@ -38,7 +38,7 @@ def doubts_of_scores(
     """Photos that stand out, by models that have not seen them: (image, why)."""
     strange = (content - content.median(dim=0).values).square().sum(dim=1).clamp(min=1e-12).log()
     for image, score, far in zip(images.tolist(), _robust(log_scores), _robust(strange), strict=True):
-        if far > FAR:
+        if far > FURTHER:
             yield image, "does not look like the other photos; if it is another part, remove it"
         elif score > FAR:
             yield image, "stands out among the good parts; look whether it has a defect, and remove it if so"
