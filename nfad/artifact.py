@@ -81,7 +81,8 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+            # Copies lie as torch lays tensors out: where a file has them, products may differ in the last bit.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise NfadError(f"{path} is not a whole nfad model ({error}); copy it again or refit") from None
     if "nfad" not in metadata:

@@ -92,3 +92,13 @@ def test_nothing_is_left_when_saving_fails(model, tmp_path):
     with pytest.raises(NfadError, match="cannot write"):
         Detector.load(model).save(target)
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("evidence", ["filtered", "placed"])
+def test_a_loaded_model_says_what_the_saved_one_does_to_the_last_bit(evidence, tmp_path):
+    views = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    fitted = Detector.fit(parts(10), tiny(evidence=evidence))
+    wanted, found = (each.predict_tensor(views) for each in (fitted, Detector.load(fitted.save(tmp_path / "m.nfad"))))
+    for name, each in (wanted.maps | wanted.numbers()).items():
+        assert torch.equal(each, (found.maps | found.numbers())[name]), name
+    assert torch.equal(wanted.strangeness, found.strangeness) and torch.equal(wanted.outside, found.outside)

@@ -267,7 +267,7 @@ def test_no_network_is_loaded_to_tell_drift():
 
 @pytest.fixture(scope="module")
 def detector():
-    return Detector.fit(parts(80), tiny(holdout=0.5))
+    return Detector.fit(parts(40), tiny())
 
 
 def test_a_lamp_that_fades_in_front_of_a_real_detector(detector):
