@@ -88,7 +88,10 @@ def main() -> None:
     results = run_verdicts(
         cells, ResultCache(args.scratch / "cells"), report, lambda done, total: print(f"{done} of {total}", flush=True)
     )
-    note = f"`python benchmarks/verdict.py SCRATCH --data DATA --preset {args.preset}`; 60 normals, seeds {args.seeds}"
+    told = (
+        f"--sets {' '.join(args.sets)} --methods {' '.join(repr(name) for name in args.methods)} --seeds {args.seeds}"
+    )
+    note = f"`python benchmarks/verdict.py SCRATCH --data DATA --preset {args.preset} {told}`; 60 normals a fit"
     text, rows = written(cells, results, [note])
     print(text)
     if args.write:

@@ -326,10 +326,13 @@ def _line(method: str, rows: Sequence[VerdictRow]) -> str:
     def mean(name: str) -> float:
         return float(np.mean([getattr(row, name) for row in rows]))
 
-    seeds = [np.mean([row.error for row in rows if row.seed == seed]) for seed in dict.fromkeys(r.seed for r in rows)]
+    by_seed: dict[int, list[float]] = {row.seed: [] for row in rows}
+    for row in rows:
+        by_seed[row.seed].append(row.error)
+    spread = float(np.std(np.array([sum(errors) / len(errors) for errors in by_seed.values()])))
     passed, count = (sum(getattr(row, name) for row in rows) for name in ("strangers_passed", "strangers"))
     return (
-        f"| {method} | {mean('error'):.3f} ± {np.std(seeds):.3f} | {mean('flagged'):.0%} | {mean('found'):.0%} "
+        f"| {method} | {mean('error'):.3f} ± {spread:.3f} | {mean('flagged'):.0%} | {mean('found'):.0%} "
         f"| {mean('good_not_judged'):.1%} / {mean('bad_not_judged'):.1%} | {mean('auroc'):.3f} "
         f"| {mean('as_taken'):.3f} | {passed} of {count} |\n"
     )
