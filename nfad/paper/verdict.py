@@ -39,6 +39,7 @@ from nfad.vision.teacher import Teacher, load_teacher
 
 FORMAT = 1
 SEEDS = (54, 1, 42)
+AS_TAKEN = "as taken"
 SHIFTS = ("contrast:3", "brightness:3", "gaussian_noise:3", "defocus_blur:3", "half the light")
 HELD_BACK = "held back"  # good parts under corruptions of severities 1 to 3, one each: for the stated rates
 RATES = (0.01, 0.05, 0.10)
@@ -209,7 +210,7 @@ def _shifted(cell: VerdictCell, tested: Sequence[Sample], place: int) -> Iterato
     sample = tested[place]
     view = _view(sample.path, cell.config)
     several = len({each.domain for each in tested}) > 1
-    yield (sample.domain if several else "as taken"), view
+    yield (sample.domain if several else AS_TAKEN), view
     if not sample.anomalous:
         mild = suite(severities=(1, 2, 3))
         yield HELD_BACK, corrupted(view, mild[place * 5 % len(mild)], place)
@@ -252,7 +253,7 @@ class VerdictRow:
     good_not_judged: float
     bad_not_judged: float
     auroc: float  # inside a shift
-    as_taken: float  # the verdict error without a shift
+    as_taken: float  # the verdict error without a shift; NaN where photos are of several lights
     strangers: int
     strangers_passed: int  # called normal
     held_back: tuple[int, int]  # good parts flagged under held-back acquisitions, of how many judged
@@ -268,7 +269,7 @@ def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
         score = scores[column]
         known = score is not None and (judged or not third)
         by_shift.setdefault(shift, []).append((bool(bad), np.nan if score is None else score, known))
-    shares = []
+    shares, as_taken = [], float("nan")
     for shift, rows in by_shift.items():
         if shift == HELD_BACK:
             continue
@@ -278,11 +279,13 @@ def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
             flagged[~bad].mean(), flagged[bad].mean(), verdict_error(bad, flagged, judged), (~judged)[~bad].mean(),
             (~judged)[bad].mean(), _auroc(bad, scores),
         ))  # fmt: skip
+        if shift == AS_TAKEN:
+            as_taken = shares[-1][2]
     kept = [(score, judged) for _, score, judged in by_shift.get(HELD_BACK, [])]
     said = [verdict_of(scores[column], judged or not third, limit) for _, *scores, judged in result["strangers"]]
     return VerdictRow(
         _part(cell.dataset), cell.method, cell.config.seed, rate, *(float(share) for share in np.mean(shares, axis=0)),
-        as_taken=float(shares[0][2]), strangers=len(said), strangers_passed=said.count(NORMAL),
+        as_taken=as_taken, strangers=len(said), strangers_passed=said.count(NORMAL),
         held_back=(sum(judged and score > limit for score, judged in kept), sum(judged for _, judged in kept)),
     )  # fmt: skip
 
@@ -334,7 +337,7 @@ def _line(method: str, rows: Sequence[VerdictRow]) -> str:
     return (
         f"| {method} | {mean('error'):.3f} ± {spread:.3f} | {mean('flagged'):.0%} | {mean('found'):.0%} "
         f"| {mean('good_not_judged'):.1%} / {mean('bad_not_judged'):.1%} | {mean('auroc'):.3f} "
-        f"| {mean('as_taken'):.3f} | {passed} of {count} |\n"
+        f"| {mean('as_taken'):.3f} | {passed} of {count} |\n".replace("nan", "–")
     )
 
 
@@ -373,7 +376,8 @@ def stated_rates(cells: Sequence[VerdictCell], results: Sequence[Result]) -> lis
     for cell, result in zip(cells, results, strict=True):
         for rate in RATES:
             row = row_of(cell, result, rate)
-            entry = sums.setdefault((row.part, row.method, max(rate, smallest_rate(result["fitted"]))), [0, 0])
+            held = result["fitted"] * (1 if cell.config.cross_fitted else cell.config.holdout or 0)
+            entry = sums.setdefault((row.part, row.method, max(rate, smallest_rate(round(held)))), [0, 0])
             entry[0] += row.held_back[0]
             entry[1] += row.held_back[1]
     return [(*key, flagged, count) for key, (flagged, count) in sums.items()]
