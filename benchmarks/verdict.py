@@ -19,8 +19,9 @@ from PIL import Image
 from nfad import Config
 from nfad.data.catalog import load
 from nfad.data.demo import write_demo
-from nfad.paper.verdict import METHODS, SEEDS, cells_of, run_verdicts, written
+from nfad.paper.verdict import METHODS, SEEDS, cells_of, run_verdicts
 from nfad.paper.verdict_figure import draw
+from nfad.paper.verdict_rows import written
 from nfad.records import Dataset
 from nfad.system.platform import keep_freed_memory
 from nfad.system.results import ResultCache

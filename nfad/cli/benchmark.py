@@ -185,7 +185,8 @@ def _verdict(
     as_json: bool,
 ) -> None:
     from nfad.paper.plugins import HOSTS
-    from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, row_of, run_verdicts, written
+    from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, run_verdicts
+    from nfad.paper.verdict_rows import row_of, written
     from nfad.system.files import replacing
     from nfad.system.results import ResultCache
 

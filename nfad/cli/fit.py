@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 
 def fit(
-    places: Annotated[
+    photos: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FOLDER...",
             help="Images of good parts: folders (subfolders are read too), files, or lists (.txt, a path a line).",
         ),
     ],
@@ -83,7 +82,7 @@ def fit(
         preset, setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
         foreground=foreground or None, nudges=NUDGES if nudged else None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
-    images = images_of(places)
+    images = images_of(photos)
     ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit
     failed: list[str] = []
     doubtful: list[tuple[str, str]] = []

@@ -9,7 +9,8 @@ import numpy as np
 
 from nfad.paper.canvas import check_installed, check_path, save, styled
 from nfad.paper.panels import COLOURS
-from nfad.paper.verdict import Result, VerdictCell, row_of
+from nfad.paper.verdict import Result, VerdictCell
+from nfad.paper.verdict_rows import row_of
 
 PASSED, FLAGGED, UNJUDGED = COLOURS[1], COLOURS[4], "#9a9a9a"
 

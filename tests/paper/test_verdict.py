@@ -9,7 +9,8 @@ from commands import TINY, nfad
 from parts import part, tiny
 from PIL import Image
 
-from nfad.paper.verdict import VerdictCell, row_of, verdict_of
+from nfad.paper.verdict import VerdictCell
+from nfad.paper.verdict_rows import row_of, verdict_of
 from nfad.records import Dataset, Sample
 
 
