@@ -49,7 +49,7 @@ def test_fit_states_the_smallest_rate_and_will_not_overwrite(folder, model):
     done = nfad("fit", folder, "-o", model, *TINY, code=2)
     assert "--force" in done.stderr
     done = nfad("fit", folder, "-o", model.with_name("b.nfad"), *TINY)
-    assert "16 held-out normals support a false-alarm rate of 5.88%" in done.stderr
+    assert "1.00% needs 99 photos; these 16 will support 5.88%" in done.stderr
 
 
 def test_predict_writes_everything_and_skips_a_bad_image(model, tmp_path):
