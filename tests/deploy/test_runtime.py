@@ -15,6 +15,7 @@ import nfad
 from nfad import NfadError
 from nfad.deploy import Runtime
 from nfad.deploy.parity import MAPS
+from nfad.deploy.seal import sealed
 
 SHAPES = [(64, 64), (80, 64), (64, 131), (200, 150), (40, 20), (16, 90), (300, 16)]
 
@@ -139,17 +140,17 @@ def test_metadata_that_are_not_whole_are_told(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
     without = {name: value for name, value in metadata.items() if name != "held_out"}
-    for damaged in ({"format": 3}, metadata | {"backend": "tensorrt"}, without):
-        (copy / "model.json").write_text(json.dumps(damaged))
+    for damaged in ({"format": 4}, metadata | {"backend": "tensorrt"}, without, metadata | {"files": {}}):
+        (copy / "model.json").write_text(json.dumps(sealed(damaged)))
         with pytest.raises(NfadError, match="is incomplete; copy the folder again"):
             Runtime.load(copy)
 
 
-def test_a_threshold_set_by_hand_is_not_passed_over(shipped, tmp_path):
+def test_a_threshold_that_its_normals_do_not_give_is_not_passed_over(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
-    (copy / "model.json").write_text(json.dumps(metadata | {"threshold": 0.5}))
-    with pytest.raises(NfadError, match=f"changed by hand; put {metadata['threshold']} back"):
+    (copy / "model.json").write_text(json.dumps(sealed(metadata | {"threshold": 0.5})))
+    with pytest.raises(NfadError, match=f"is not {metadata['threshold']}, which its held-out normals give"):
         Runtime.load(copy)
 
 
