@@ -81,6 +81,20 @@ class Model(Protocol):
         ...
 
 
+def is_shortage(error: Exception) -> bool:
+    """Whether this machine ran out of memory, which says nothing about the photo. Backends tell of it in words."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "bad_alloc" in said or "bad alloc" in said or "allocate memory" in said
+
+
+def why_failed(error: Exception) -> str:
+    """Why a model has no verdict on a photo that can be read, for its record."""
+    if is_shortage(error):
+        return "Not judged: there was not enough memory for this photo."
+    said = " ".join(str(error).split())
+    return f"Not judged: the model failed on this photo ({type(error).__name__}: {said[:200]})."
+
+
 def load_model(
     path: str | Path, weights: str | None = None, threads: int | None = None, key: str | Path | None = None
 ) -> Model:

@@ -55,6 +55,9 @@ def main() -> None:
             raise
         err.print(f"[red]nfad:[/] this needs {error.name}, which is not installed; run: pip install 'nfad\\[fit]'")
         sys.exit(2)
+    except MemoryError:
+        err.print("[red]nfad:[/] there is not enough memory for this; close other programs, or use smaller images")
+        sys.exit(2)
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(130)

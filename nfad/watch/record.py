@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from nfad.model import Model
-from nfad.records import UNREADABLE, InspectionRecord, Prediction, utc_now
+from nfad.records import InspectionRecord, Prediction, utc_now
 from nfad.system.files import strict_json
 
 
@@ -38,11 +38,24 @@ class WatchRecord(InspectionRecord):
         return int(self.id.rpartition("-")[2] or 0)
 
 
+@dataclass(frozen=True)
+class NoPrediction:
+    """Why a file has no prediction, in a sentence: it is unreadable or, where the model failed on it, not judged."""
+
+    verdict: str
+    why: str
+
+
 FIELDS = tuple(each.name for each in fields(WatchRecord))
 
 
 def record_of(
-    found: Prediction | str, file: Fingerprint, arrived: str, model: Model, model_name: str, milliseconds: float
+    found: Prediction | NoPrediction,
+    file: Fingerprint,
+    arrived: str,
+    model: Model,
+    model_name: str,
+    milliseconds: float,
 ) -> WatchRecord:
     """The record of a prediction, or of the reason why there is none; its id is still empty."""
     if isinstance(found, Prediction):
@@ -53,7 +66,7 @@ def record_of(
     else:
         record = InspectionRecord(
             id="", time=utc_now(), image=file.image, sha256=file.sha256, model=model_name, model_sha256=model.sha256,
-            verdict=UNREADABLE, explanation=found, milliseconds=round(milliseconds, 1),
+            verdict=found.verdict, explanation=found.why, milliseconds=round(milliseconds, 1),
         )  # fmt: skip
     return WatchRecord(**vars(record), arrived=arrived, size=file.size, mtime_ns=file.mtime_ns)
 

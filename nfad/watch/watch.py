@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from nfad.errors import NfadError
-from nfad.model import Model
-from nfad.records import Prediction
+from nfad.model import Model, why_failed
+from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread
 from nfad.watch.ledger import Ledger
 from nfad.watch.lines import Lines
-from nfad.watch.record import Fingerprint, WatchRecord, as_path, record_of
+from nfad.watch.record import Fingerprint, NoPrediction, WatchRecord, as_path, record_of
 from nfad.watch.sorting import Sorter
 
 LEDGER, LINES, LOCK = "ledger.sqlite", "results.jsonl", ".watch.lock"
@@ -137,7 +137,8 @@ class Watch:
         try:
             sha256 = sha256_of(path)
         except OSError as error:
-            return self._commit(arrival, "", f"{path} cannot be read: {error.strerror or error}", started)
+            why = f"{path} cannot be read: {error.strerror or error}"
+            return self._commit(arrival, "", NoPrediction(UNREADABLE, why), started)
         latest = self._ledger.latest(arrival.image)
         if latest is not None and latest.sha256 == sha256:
             # No camera writes the same bytes twice: it was touched, or copied anew.
@@ -149,20 +150,22 @@ class Watch:
         try:
             found = self._model.predict(path)
         except NfadError as error:
-            return self._commit(arrival, sha256, str(error), started)
+            found = NoPrediction(UNREADABLE, str(error))
+        except Exception as error:  # a backend's own; the photos behind it are judged all the same
+            found = NoPrediction(NOT_JUDGED, why_failed(error))
         return self._commit(arrival, sha256, found, started)
 
-    def _commit(self, arrival: Arrival, sha256: str, found: Prediction | str, started: float) -> bool:
+    def _commit(self, arrival: Arrival, sha256: str, found: Prediction | NoPrediction, started: float) -> bool:
         """Record a prediction, or why there is none; False if it is too early to say."""
         milliseconds = 1000 * (time.perf_counter() - started)
         if status_of(self._folder / as_path(arrival.image)) != arrival.status:
             return False  # written to while it was read: not known what was judged
-        if isinstance(found, str) and time.monotonic() - arrival.unchanged_since < self._pace.patience:
+        if isinstance(found, NoPrediction) and time.monotonic() - arrival.unchanged_since < self._pace.patience:
             return False
         file = _fingerprint(arrival, sha256)
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         record = self._ledger.append(record)
-        self._recent = record.id, None if isinstance(found, str) else found
+        self._recent = record.id, None if isinstance(found, NoPrediction) else found
         self.tally[record.verdict] += 1
         self._on_record(record)
         self._pass_on()
@@ -187,9 +190,12 @@ class Watch:
         id, prediction = self._recent
         if id == record.id and prediction is not None:
             return prediction
-        if record.model_sha256 != self._model.sha256:
+        if record.model_sha256 != self._model.sha256 or record.score is None:  # no maps where there is no score
             return None
-        return self._model.predict(self._folder / as_path(record.image))
+        try:
+            return self._model.predict(self._folder / as_path(record.image))
+        except Exception:  # judged before, and the record stands: only its picture is lost
+            return None
 
     def _drain(self) -> None:
         """Give the receivers a moment to take what is left, and say who did not."""

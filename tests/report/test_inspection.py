@@ -23,7 +23,8 @@ from nfad.report.inspection import entries, expand, inspect
 
 
 class Batching:
-    """Judges as a Detector does, a batch at a time; an image's first pixel is its score, and 255 is refused."""
+    """Judges as a Detector does, a batch at a time; an image's first pixel is its score, 255 is refused, and 254 is
+    more than it can bear."""
 
     sha256, false_alarm_rate = "0" * 64, 0.1
 
@@ -44,6 +45,8 @@ class Batching:
 
     def judged(self, scores):
         self.on_batch()
+        if 254 in scores:
+            raise RuntimeError("no kernel\nfor this")
         view = np.zeros((8, 8), np.float32)
         return [Prediction(score, False, 300.0, view, view, 0.5, 0.5, unfiltered_score=1.0) for score in scores]
 
@@ -59,6 +62,7 @@ KINDS = {
     "small": lambda path, place: image_at(path, place, side=8),
     "broken": lambda path, place: path.write_bytes(b"not an image"),
     "empty": lambda path, place: path.write_bytes(b""),
+    "fatal": lambda path, place: image_at(path, 254),
 }
 
 
@@ -75,6 +79,10 @@ def test_every_image_is_recorded_once_in_order_with_its_own_verdict(tmp_path, ki
         if kind == "good":
             assert entry.record.score == entry.prediction.score == place and len(entry.record.sha256) == 64
             assert entry.prediction.source == entry.record.image and (entry.photo == place).all()
+        elif kind == "fatal":
+            assert entry.record.verdict == NOT_JUDGED and entry.record.score is None and entry.prediction is None
+            wanted = "Not judged: the model failed on this photo (RuntimeError: no kernel for this)."
+            assert entry.record.explanation == wanted and len(entry.record.sha256) == 64
         else:
             assert entry.record.verdict == UNREADABLE and entry.record.score is None and entry.record.sha256 == ""
             assert entry.prediction is None and str(paths[place]) in entry.record.explanation

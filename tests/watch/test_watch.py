@@ -98,6 +98,43 @@ def test_what_is_not_judged_goes_its_own_way_to_every_receiver(watch, detector, 
     assert not any(folder.iterdir())
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no kernel"), MemoryError()])
+def test_a_photo_that_the_model_fails_on_is_not_judged_and_holds_up_nobody(
+    watch, detector, folder, tmp_path, png, lines, error
+):
+    for i, name in enumerate(("a.png", "b.png", "c.png")):
+        (folder / name).write_bytes(png(i))
+        os.utime(folder / name, (i, i))
+
+    class Failing(Wrapped):
+        def predict(self, given):
+            if given.name == "a.png":
+                raise error
+            return detector.predict(given)
+
+    sorter = Sorter(tmp_path / "sorted", "move", folder)
+    records, warnings, tally = watch(Failing(detector), sorters=[sorter])
+    assert names(records) == ["b.png", "c.png", "a.png"] and not warnings
+    assert tally["not judged"] == 1 and lines()[2]["verdict"] == "not judged" and lines()[2]["score"] is None
+    assert ("no kernel" if str(error) else "not enough memory") in lines()[2]["explanation"]
+    assert [path.name for path in (tmp_path / "sorted/not-judged").iterdir()] == ["a-000003.png"]
+    assert watch(Failing(detector), sorters=[sorter])[0] == []  # nor at the next start
+
+
+def test_a_shortage_that_passes_is_not_told_as_the_photo_s_fault(watch, detector, folder, png):
+    (folder / "a.png").write_bytes(png(1))
+    short = [MemoryError(), RuntimeError("std::bad_alloc")]
+
+    class Short(Wrapped):
+        def predict(self, given):
+            if short:
+                raise short.pop()
+            return detector.predict(given)
+
+    [record] = watch(Short(detector))[0]
+    assert record.score == detector.predict(folder / "a.png").score and not short
+
+
 def test_a_file_that_changes_while_it_is_judged_is_judged_as_it_ends_up(watch, detector, folder, png):
     path = folder / "a.png"
     path.write_bytes(png(1))
