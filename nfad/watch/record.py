@@ -46,6 +46,7 @@ class NoPrediction:
     why: str
 
 
+SPELT = "u(?:d[89a-f][0-9a-f]{2}|005c)"  # behind a backslash: a lone surrogate, or a backslash itself
 FIELDS = tuple(each.name for each in fields(WatchRecord))
 
 
@@ -66,7 +67,7 @@ def record_of(
     else:
         record = InspectionRecord(
             id="", time=utc_now(), image=file.image, sha256=file.sha256, model=model_name, model_sha256=model.sha256,
-            verdict=found.verdict, explanation=found.why, milliseconds=round(milliseconds, 1),
+            verdict=found.verdict, explanation=_spelt(found.why), milliseconds=round(milliseconds, 1),
         )  # fmt: skip
     return WatchRecord(**vars(record), arrived=arrived, size=file.size, mtime_ns=file.mtime_ns)
 
@@ -88,10 +89,18 @@ def from_values(values: Iterable[object]) -> WatchRecord:
 
 
 def as_text(path: str) -> str:
-    """A file name as text. Shares mounted with the wrong encoding give names that are none: their bytes are spelt."""
-    return path.replace(os.sep, "/").encode("utf-8", "backslashreplace").decode()
+    """A file name as text. Shares mounted with the wrong encoding give names that are none: their bytes are spelt, and
+    so is a backslash that would look like one of them."""
+    path = re.sub(rf"\\(?={SPELT})", r"\\u005c", path.replace(os.sep, "/"))
+    return _spelt(path)
+
+
+def _spelt(text: str) -> str:
+    """Bytes that are no text as escapes: neither SQLite nor JSON takes them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def as_path(text: str) -> Path:
     """The file that `as_text` named."""
-    return Path(re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda found: chr(int(found[1], 16)), text))
+    spelt = rf"\\u(d[89a-f][0-9a-f]{{2}}|005c(?={SPELT}))"
+    return Path(re.sub(spelt, lambda found: chr(int(found[1], 16)), text))

@@ -73,3 +73,18 @@ def test_an_unreadable_file_has_a_reason_and_no_numbers(detector):
     assert not record.is_readable and record.unfiltered_verdict is None and record.nuisance_by_family == {}
     names = ("score", "threshold", "false_alarm_rate", "p_value", "excess_filtered", "participation", "gate")
     assert {getattr(record, name) for name in names} == {None}
+
+
+LETTERS = st.sampled_from([*"\\u05cdc8fFé", *map(chr, (0xD800, 0xDBFF, 0xDC80, 0xDCFF))])
+PIECES = st.lists(LETTERS | st.sampled_from(["\\udc80", "\\u005c", "\\u00", "udfff"]), min_size=1).map("".join)
+
+
+@given(PIECES)
+def test_every_name_is_text_and_leads_back_to_its_file(name):
+    text = as_text(name)
+    assert str(as_path(text)) == name and text.encode().decode() == text
+
+
+@given(PIECES, PIECES)
+def test_two_names_are_never_told_alike(one, other):
+    assert (as_text(one) == as_text(other)) == (one == other)

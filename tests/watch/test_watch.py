@@ -3,6 +3,8 @@ import time
 from collections import Counter
 
 import pytest
+from parts import part
+from PIL import Image
 from watch.running import QUICK, Running, Strange, Wrapped, names, until
 
 from nfad.errors import NfadError
@@ -96,6 +98,34 @@ def test_what_is_not_judged_goes_its_own_way_to_every_receiver(watch, detector, 
         f"{record.image[:-4]}-{record.position:06}{end}" for record in records for end in (".png", ".overlay.png")
     }
     assert not any(folder.iterdir())
+
+
+def test_names_that_are_no_text_or_look_like_one_are_judged_or_told_and_sorted(watch, folder, tmp_path, png, lines):
+    odd = [b"\xe9.png", b"\xed\xa0\x80.png", rb"\udc80.png", rb"\u005cudc80.png", b"new\nline.png"]
+    for i, name in enumerate(odd):
+        (folder / os.fsdecode(name)).write_bytes(png(i))
+    (folder / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    records, warnings, tally = watch(sorters=[Sorter(tmp_path / "sorted", "move", folder)])
+    assert tally.total() == len({record.image for record in records}) == 6 == len(lines()) and not warnings
+    assert tally["unreadable"] == 1 and [path.name for path in folder.iterdir()] == [os.fsdecode(b"\xff.png")]
+    sorted_names = {os.fsencode(path.name) for path in (tmp_path / "sorted").glob("*/*") if "overlay" not in path.name}
+    assert {name.rpartition(b"-")[0] + b".png" for name in sorted_names} == set(odd)
+
+
+def test_a_file_of_a_preset_size_and_date_is_judged_when_it_is_whole(detector, folder, tmp_path):
+    """A bitmap can be read as soon as it has its size, whatever is in it."""
+    Image.fromarray(part(3)).save(tmp_path / "whole.bmp")
+    whole, path = (tmp_path / "whole.bmp").read_bytes(), folder / "a.bmp"
+    with Running(detector, folder, tmp_path / "results") as running:
+        for share in range(1, 11):
+            with path.open("r+b" if path.exists() else "wb") as file:
+                file.write(whole[: len(whole) * share // 10])
+                file.truncate(len(whole))
+            os.utime(path, (1e9, 1e9))
+            time.sleep(0.01)
+        assert until(lambda: running.records)
+        time.sleep(3 * QUICK.settle)
+    assert running.records[-1].score == detector.predict(path).score  # never only the half of it
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no kernel"), MemoryError()])
