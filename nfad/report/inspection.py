@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -24,9 +25,20 @@ from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABL
 from nfad.report.card import changed
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing, sha256_of, strict_json, writing
+from nfad.system.files import (
+    LONGEST_NAME,
+    cut_name,
+    inert,
+    ready_folder,
+    replacing,
+    sha256_of,
+    strict_json,
+    writing,
+)
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
+
+MOST_UNDERWAY = 256  # images read ahead of the verdicts; more than any batch
 
 
 @dataclass
@@ -146,6 +158,9 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
             else:
                 taken.photo = bounded(eight_bits(image), SIDE) if photos else None
                 yield image
+                continue
+            if len(underway) >= MOST_UNDERWAY:
+                return  # many that cannot be read, one after the other: what waits is handed out first
 
     def refuse(_: object, reason: str) -> None:
         """What the model cannot take is the image it was given last."""
@@ -188,9 +203,8 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         return None
 
     def in_order() -> Iterator[Entry]:
-        left = True
-        while left:
-            left = False
+        while True:
+            failed = False
             try:
                 for prediction in model.predict_stream(pixels(), refuse, prefetch=True):
                     while underway[0].unreadable:
@@ -199,9 +213,13 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
             except NfadError:
                 raise
             except Exception:  # a backend's own, on one of those under way: the others are judged all the same
-                left = True
+                if not underway:
+                    raise
+                failed = True
+            if not underway:
+                return
             while underway:
-                yield finished(alone(underway[0]) if left else None)
+                yield finished(alone(underway[0]) if failed else None)
 
     for entry in in_order():
         handed = time.perf_counter()
@@ -227,7 +245,8 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
 
         def add(entry: Entry) -> None:
             record, families = entry.record.as_dict(), entry.record.nuisance_by_family
-            writer.writerow((record | {"nuisance_by_family": json.dumps(families) if families else ""}).values())
+            cells = record | {"nuisance_by_family": json.dumps(families) if families else ""}
+            writer.writerow(map(inert, cells.values()))
             # A name that is no UTF-8 holds lone surrogates; `backslashreplace` writes them as JSON's own escapes.
             lines.write(strict_json(record).encode("utf-8", "backslashreplace") + b"\n")
             if entry.prediction is None or entry.photo is None:
@@ -235,7 +254,7 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
                 return
             page.add(entry.photo, entry.prediction)
             if pictures:
-                target = pictures / entry.name.with_name(entry.name.name + ".png")
+                target = pictures / entry.name.with_name(_picture_name(entry.name))
                 with writing(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(entry.photo, entry.prediction, scale), target)
@@ -243,6 +262,15 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
         yield add
         table.flush()  # a full disk is told of here
         lines.flush()
+
+
+def _picture_name(image: Path) -> str:
+    """The image's own with a suffix more; one that is too long for that is cut, and bears a hash to be itself."""
+    name = f"{image.name}.png"
+    if len(os.fsencode(name)) <= LONGEST_NAME:
+        return name
+    end = f"-{hashlib.sha256(os.fsencode(image.name)).hexdigest()[:12]}.png"
+    return cut_name(image.stem, LONGEST_NAME - len(end)) + end
 
 
 @contextmanager

@@ -14,13 +14,12 @@ import numpy as np
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Prediction
 from nfad.report.pictures import full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing, sha256_of, sync_folder
+from nfad.system.files import LONGEST_NAME, cut_name, ready_folder, replacing, sha256_of, sync_folder
 from nfad.vision.pixels import photo_of
 from nfad.watch.delivery import Refused
 from nfad.watch.record import WatchRecord, as_path
 
 PICTURE = ".overlay.png"  # longer than an image's own suffix
-LONGEST_NAME = 255  # bytes, on nearly every file system
 WAYS = ("copy", "link", "move")
 FOLDERS = {NORMAL: "good", ANOMALOUS: "bad", NOT_JUDGED: "not-judged"}
 
@@ -82,7 +81,7 @@ class Sorter:
         folder = self.folder / FOLDERS[record.verdict] / name.parent
         for number in count(1):
             end = f"-{record.position:06}" + ("" if number == 1 else f"-{number}")
-            target = folder / f"{_cut(name.stem, LONGEST_NAME - len(end) - len(PICTURE))}{end}{name.suffix}"
+            target = folder / f"{cut_name(name.stem, LONGEST_NAME - len(end) - len(PICTURE))}{end}{name.suffix}"
             if not target.exists():
                 return target
             if _is_image_of(record, target):
@@ -93,12 +92,6 @@ class Sorter:
 def _picture(path: Path, prediction: Prediction) -> np.ndarray:
     """Where the part is bad, or why it is not judged."""
     return triptych(photo_of(path), prediction, full_at(prediction.threshold))
-
-
-def _cut(stem: str, most: int) -> str:
-    """As much of a name as fits into so many bytes, in whole letters."""
-    given = os.fsencode(stem)
-    return stem if len(given) <= most else given[:most].decode("utf-8", "ignore")
 
 
 def _remove(source: Path, record: WatchRecord) -> None:
@@ -123,7 +116,7 @@ def _put_back(aside: Path, source: Path, record: WatchRecord) -> None:
     try:
         os.link(aside, source)  # unlike a rename, it never takes the place of the part after that
     except FileExistsError:
-        name = f"{_cut(source.stem, LONGEST_NAME - 30)}-behind-{record.position:06}{source.suffix}"
+        name = f"{cut_name(source.stem, LONGEST_NAME - 30)}-behind-{record.position:06}{source.suffix}"
         os.rename(aside, source.with_name(name))
     except OSError:  # a disk without links
         os.rename(aside, source)

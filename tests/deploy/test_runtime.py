@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,19 @@ def test_a_live_source_gets_each_verdict_at_once_and_a_list_the_same_ones(shippe
         before_it.extend(model.predict_stream(images, prefetch=True))
     if kind == "runtime":
         assert len(before_it) == 3  # what was under way is not lost
+
+
+def test_threads_share_an_openvino_session(other_folders, shipped):
+    runtime = Runtime.load(other_folders["openvino", "fp32"][0], threads=1)
+    wanted = {path: runtime.predict(path).score for path in shipped.normals[:4]}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for path, found in zip(20 * list(wanted), pool.map(runtime.predict, 20 * list(wanted))):
+                assert found.score == pytest.approx(wanted[path], abs=1e-5)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_the_rate_changes_as_the_detectors_does(shipped):

@@ -269,7 +269,7 @@ def test_a_full_disk_is_waited_out_and_nothing_is_lost_or_judged_twice(detector,
         while not running.warnings and count < 200:
             (folder / f"{count:03}.png").write_bytes(png(count))
             count += 1
-            assert until(lambda: len(running.records) == count or running.warnings)
+            assert until(lambda wanted=count: len(running.records) == wanted or running.warnings)
         assert "is full" in running.warnings[0] and "no file is lost" in running.warnings[0]
         assert until(lambda: len(running.records) == count and not any(folder.iterdir()))
     assert names(running.records) == [f"{i:03}.png" for i in range(count)]
