@@ -89,6 +89,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise NfadError(f"{name} must be at least 1; got {value}")
+        if not 0 <= self.seed < 2**32:
+            raise NfadError(f"seed must lie between 0 and {2**32 - 1}; got {self.seed}")
         if self.sigma < 0:
             raise NfadError(f"sigma must not be negative; got {self.sigma:g}")
         if self.size % 16:

@@ -81,10 +81,27 @@ class Model(Protocol):
         ...
 
 
-def load_model(path: str | Path, weights: str | None = None, threads: int | None = None) -> Model:
+def is_shortage(error: Exception) -> bool:
+    """Whether this machine ran out of memory, which says nothing about the photo. Backends tell of it in words."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "bad_alloc" in said or "bad alloc" in said or "allocate memory" in said
+
+
+def why_failed(error: Exception) -> str:
+    """Why a model has no verdict on a photo that can be read, for its record."""
+    if is_shortage(error):
+        return "Not judged: there was not enough memory for this photo."
+    said = " ".join(str(error).split())
+    return f"Not judged: the model failed on this photo ({type(error).__name__}: {said[:200]})."
+
+
+def load_model(
+    path: str | Path, weights: str | None = None, threads: int | None = None, key: str | Path | None = None
+) -> Model:
     """A file written by `nfad fit`, or a folder written by `nfad export`; `threads` to judge with, None for all.
 
-    torch has one number of threads in a process: that of the file loaded last.
+    torch has one number of threads in a process: that of the file loaded last. `key` is a key file: a folder that was
+    not signed with it is refused.
     """
     path = Path(path)
     if not path.exists():
@@ -95,7 +112,9 @@ def load_model(path: str | Path, weights: str | None = None, threads: int | None
             raise NfadError(f"{path} was exported with its weights inside; leave out --weights")
         from nfad.deploy.runtime import Runtime
 
-        return Runtime.load(path, threads)
+        return Runtime.load(path, threads, key)
+    if key is not None:
+        raise NfadError(f"{path} is a fitted model, and only exports are signed; leave out --key, or export it with it")
     from nfad.detector import Detector
 
     if threads is not None:

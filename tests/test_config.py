@@ -43,6 +43,8 @@ def test_presets_survive_json(name):
         ({"common_mode": 1}, "true or false"),
         ({"teacher": None}, "must be a word"),
         ({"batch": 0}, "at least 1"),
+        ({"seed": -1}, "seed must lie between 0 and 4294967295; got -1"),
+        ({"seed": 10**20}, "seed must lie between 0 and"),
         ({"nudges": -1}, "number of copies"),
         ({"acquisitions": -1}, "acquisitions must be 0 or a number of views; got -1"),
         ({"evidence": "raw"}, "evidence must be one of auto, filtered, placed"),

@@ -81,9 +81,11 @@ int main(int count, char** arguments) try {
     // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
     if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
     const fs::path metadata = folder / "model.json";
-    if (read_number(metadata, "format") != 3)  // its outputs have other names
-        throw std::runtime_error(metadata.string() + " has another format than 3; export the model again");
+    if (read_number(metadata, "format") != 4)  // others may mean other things by the same names
+        throw std::runtime_error(metadata.string() + " has another format than 4; export the model again");
     const double threshold = read_number(metadata, "threshold");
+    if (!(std::abs(threshold) <= 1e6))  // every part would pass
+        throw std::runtime_error(metadata.string() + " has a threshold that no model has; export the model again");
 
     ov::Core core;
     // The default on newer CPUs is bf16, whose three digits move scores across a threshold.

@@ -36,6 +36,9 @@ def export(
     dynamic_batch: Annotated[
         bool, typer.Option("--dynamic-batch", help="Let other programs pass several images at once.")
     ] = False,
+    key: Annotated[
+        Path | None, typer.Option(help="Key file, at least 16 bytes: sign the folder with it (HMAC-SHA256).")
+    ] = None,
     weights: Weights = None,
     as_json: Json = False,
 ) -> None:
@@ -54,8 +57,9 @@ def export(
     _check_installed(to, precision)
     from nfad.deploy.export import Options
     from nfad.deploy.export import export as write
+    from nfad.deploy.seal import read_key
 
-    options = Options(to, precision, dynamic_batch, _frame(frame), bits)
+    options = Options(to, precision, dynamic_batch, _frame(frame), bits, None if key is None else read_key(key))
     ready_folder(folder.parent)  # a place that cannot be written to is told of now, not after the export
     with progress_bars(not as_json) as progress:
         facts, parity = write(model, folder, options, images, weights, progress)

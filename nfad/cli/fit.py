@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,13 +98,13 @@ def fit(
     workdir = model.with_name(model.name + ".work") if config.reference == "student" else None
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)
+        for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
+            shutil.rmtree(left, ignore_errors=True)
     with progress_bars(not as_json) as progress:
         detector = Detector.fit(images, config, progress=progress, skip=reporter(failed), doubt=doubt, workdir=workdir)
     detector.save(model)
     if workdir:
-        for file in workdir.iterdir():
-            file.unlink()
-        workdir.rmdir()
+        shutil.rmtree(workdir, ignore_errors=True)
     if as_json:
         told = {
             "model": str(model),

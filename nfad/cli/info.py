@@ -6,12 +6,14 @@ import json
 
 from rich.table import Table
 
-from nfad.cli.options import Json, Model
+from nfad.cli.options import Json, Key, Model
 from nfad.cli.terminal import out
+from nfad.errors import NfadError
 
 
 def info(
     model: Model,
+    key: Key = None,
     as_json: Json = False,
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
@@ -21,11 +23,14 @@ def info(
 
     if model.is_dir():
         from nfad.deploy.folder import read_metadata
+        from nfad.deploy.seal import read_key
 
-        header = read_metadata(model)
+        header = read_metadata(model, None if key is None else read_key(key))
         size = sum(file.stat().st_size for file in model.iterdir())
         own = {key: header[key] for key in ("backend", "precision", "input", "parity")}
         own["exported_from"] = header["model"]
+    elif key is not None:
+        raise NfadError(f"{model} is a fitted model, and only exports are signed; leave out --key")
     else:
         from nfad.artifact import read_header
 

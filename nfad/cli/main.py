@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -45,6 +46,8 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def main() -> None:
     """The entry point: bad input is one sentence and exit code 2; Ctrl-C is 130."""
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text; in JSON this is an escape
     try:
         app()
     except NfadError as error:
@@ -54,6 +57,9 @@ def main() -> None:
         if error.name not in ("torch", "torchvision", "timm", "safetensors", "scipy", "jaxtyping", "onnx"):
             raise
         err.print(f"[red]nfad:[/] this needs {error.name}, which is not installed; run: pip install 'nfad\\[fit]'")
+        sys.exit(2)
+    except MemoryError:
+        err.print("[red]nfad:[/] there is not enough memory for this; close other programs, or use smaller images")
         sys.exit(2)
     except KeyboardInterrupt:
         err.print("interrupted")

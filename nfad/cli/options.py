@@ -52,6 +52,10 @@ Rate = Annotated[
         show_default="the model's",
     ),
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option(envvar="NFAD_KEY", help="Key file of an export: take the model only if it was signed with it."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 
 

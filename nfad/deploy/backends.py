@@ -55,7 +55,10 @@ def _openvino(graph: Path, threads: int) -> Session:
 
     def begin(pixels: np.ndarray) -> Promise:
         """Requests run one after the other in OpenVINO's own thread, which needs no turn of Python's between them."""
-        request = idle.pop() if idle else compiled.create_infer_request()
+        try:
+            request = idle.pop()  # not asked before whether there is one: another thread may be quicker
+        except IndexError:
+            request = compiled.create_infer_request()
         request.start_async({"pixels": pixels}, share_inputs=True)
 
         def wait(_: np.ndarray = pixels) -> dict[str, np.ndarray]:  # shared, so kept until then

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Options:
     dynamic_batch: bool = False
     frame: Frame | None = None  # height and width, if every image has the same
     bits: int = 8  # a channel; a graph for 16 takes images of 8, too
+    key: bytes | None = field(default=None, repr=False)  # to sign with
 
     def __post_init__(self) -> None:
         _one_of("--to", self.backend, tuple(GRAPHS))
@@ -95,12 +96,12 @@ def ship(
     metadata = metadata_of(detector, model, options)
     with new_folder(out) as folder:
         _write(graph, folder, options)
-        write_metadata(folder, metadata)
+        write_metadata(folder, metadata, options.key)
         runtime, limits = Runtime.load(folder), LIMITS[options.precision]
         parity = compare(beside or detector, runtime, images, source, limits, progress)
         if not parity.passed:
             raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {parity}")
-        metadata = write_metadata(folder, metadata | {"parity": parity.as_dict()})
+        metadata = write_metadata(folder, metadata | {"parity": parity.as_dict()}, options.key)
     return metadata, parity
 
 

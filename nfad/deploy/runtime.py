@@ -16,6 +16,7 @@ import numpy as np
 from nfad.config import Config
 from nfad.deploy.backends import Session, open_session
 from nfad.deploy.folder import GRAPHS, METADATA, read_metadata
+from nfad.deploy.seal import read_key
 from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.system.files import sha256_of
@@ -40,21 +41,22 @@ class Runtime:
     sha256: str = ""  # of model.json, which holds those of the graph's files
 
     @classmethod
-    def load(cls, path: str | Path, threads: int | None = None) -> Runtime:
-        """From the folder `nfad export` wrote; a file that was changed since is refused.
+    def load(cls, path: str | Path, threads: int | None = None, key: str | Path | None = None) -> Runtime:
+        """From the folder `nfad export` wrote; what was changed since is refused.
 
-        `threads` limits the cores an image is judged with; None takes all.
+        `threads` limits the cores an image is judged with; None takes all. `key` is a key file: what was not signed
+        with it is refused too.
         """
         folder = Path(path)
-        metadata = read_metadata(folder)
+        metadata = read_metadata(folder, None if key is None else read_key(key))
         session = open_session(metadata["backend"], folder / GRAPHS[metadata["backend"]][0], threads)
         held_out = Threshold(**{name: tuple(scores) for name, scores in metadata["held_out"].items()})
         config = Config.from_dict(metadata["config"])
         threshold = held_out.at(config.false_alarm_rate)[0]
         if metadata["threshold"] != threshold:  # to go on with another one would surprise whoever set it
             raise NfadError(
-                f"the threshold in {folder / METADATA} was changed by hand; put {threshold} back and choose a "
-                "false-alarm rate when it is run"
+                f"the threshold in {folder / METADATA} is not {threshold}, which its held-out normals give; export it "
+                "again, and choose a false-alarm rate when it is run"
             )
         return cls(metadata, session, config, held_out, sha256_of(folder / METADATA))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -19,14 +20,25 @@ from typing import BinaryIO
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.model import Model
+from nfad.model import Model, why_failed
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction
 from nfad.report.card import changed
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing, sha256_of, strict_json, writing
+from nfad.system.files import (
+    LONGEST_NAME,
+    cut_name,
+    inert,
+    ready_folder,
+    replacing,
+    sha256_of,
+    strict_json,
+    writing,
+)
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
+
+MOST_UNDERWAY = 256  # images read ahead of the verdicts; more than any batch
 
 
 @dataclass
@@ -66,6 +78,7 @@ class _Taken:
     sha256: str = ""
     photo: np.ndarray | None = None
     unreadable: str = ""  # why, if it is
+    failed: str = ""  # why the model has no verdict on it, if it failed
 
 
 def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
@@ -80,7 +93,11 @@ def expand(inputs: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
             count += 1
             label = f"{place.stem}-{count}{place.suffix}"
         used.add(label + suffix)
-        for path in find_images(given):
+        try:
+            found = list(find_images(given))
+        except OSError as error:
+            raise NfadError(f"{given} cannot be listed: {error.strerror or error}") from error
+        for path in found:
             yield path, Path(label) if given.is_file() else label / path.relative_to(given)
 
 
@@ -105,11 +122,11 @@ def inspect(
         for entry in entries(model, name, inputs, photos=out is not None):
             record = entry.record
             summary.verdicts[record.verdict] += 1
-            if entry.prediction is None:
+            if not record.is_readable:
                 summary.failed.append((record.image, record.explanation))
                 if skip:
                     skip(record.image, record.explanation)
-            else:
+            elif entry.prediction is not None:
                 summary.verdict_changed += changed(entry.prediction)
             if on_record:
                 on_record(record)
@@ -120,6 +137,7 @@ def inspect(
 
 def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True) -> Iterator[Entry]:
     """Every image in order, each decoded once, in memory that does not grow with their number."""
+    places = expand(inputs)
     underway: deque[_Taken] = deque()  # ahead of the verdicts by a batch at most, and what is unreadable among it
     count, elsewhere = 0, 0.0  # seconds that whoever takes the entries spent on them: not the model's
 
@@ -127,7 +145,7 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         return time.perf_counter() - elsewhere
 
     def pixels() -> Iterator[np.ndarray]:
-        for path, label in expand(inputs):
+        for path, label in places:
             taken = _Taken(path, label, clock())
             underway.append(taken)
             try:
@@ -140,6 +158,9 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
             else:
                 taken.photo = bounded(eight_bits(image), SIDE) if photos else None
                 yield image
+                continue
+            if len(underway) >= MOST_UNDERWAY:
+                return  # many that cannot be read, one after the other: what waits is handed out first
 
     def refuse(_: object, reason: str) -> None:
         """What the model cannot take is the image it was given last."""
@@ -152,8 +173,9 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         milliseconds = round((clock() - taken.since) * 1000, 1)
         if prediction is None:
             record = InspectionRecord(
-                id=str(count), time=now, image=str(taken.path), sha256="", model=name, model_sha256=model.sha256,
-                verdict=UNREADABLE, explanation=taken.unreadable, milliseconds=milliseconds,
+                id=str(count), time=now, image=str(taken.path), sha256=taken.sha256 if taken.failed else "",
+                model=name, model_sha256=model.sha256, verdict=NOT_JUDGED if taken.failed else UNREADABLE,
+                explanation=taken.failed or taken.unreadable, milliseconds=milliseconds,
             )  # fmt: skip
             return Entry(record, taken.name)
         prediction = replace(prediction, source=str(taken.path))
@@ -163,13 +185,41 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         )  # fmt: skip
         return Entry(record, taken.name, prediction, taken.photo)
 
+    def alone(taken: _Taken) -> Prediction | None:
+        """Judged by itself, because a model failed on it or on one beside it."""
+        try:
+            if not taken.unreadable:
+                image = load_part(taken.path)
+                taken.sha256 = sha256_of(taken.path)
+                taken.photo = bounded(eight_bits(image), SIDE) if photos else None
+                [prediction] = model.predict_stream([image], prefetch=False)
+                return prediction
+        except NfadError as error:
+            taken.unreadable = str(error).replace("the array", str(taken.path))
+        except OSError as error:
+            taken.unreadable = f"{taken.path} cannot be read: {error.strerror or error}"
+        except Exception as error:
+            taken.failed = why_failed(error)
+        return None
+
     def in_order() -> Iterator[Entry]:
-        for prediction in model.predict_stream(pixels(), refuse, prefetch=True):
-            while underway[0].unreadable:
-                yield finished()
-            yield finished(prediction)
-        while underway:
-            yield finished()
+        while True:
+            failed = False
+            try:
+                for prediction in model.predict_stream(pixels(), refuse, prefetch=True):
+                    while underway[0].unreadable:
+                        yield finished()
+                    yield finished(prediction)
+            except NfadError:
+                raise
+            except Exception:  # a backend's own, on one of those under way: the others are judged all the same
+                if not underway:
+                    raise
+                failed = True
+            if not underway:
+                return
+            while underway:
+                yield finished(alone(underway[0]) if failed else None)
 
     for entry in in_order():
         handed = time.perf_counter()
@@ -195,15 +245,16 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
 
         def add(entry: Entry) -> None:
             record, families = entry.record.as_dict(), entry.record.nuisance_by_family
-            writer.writerow((record | {"nuisance_by_family": json.dumps(families) if families else ""}).values())
+            cells = record | {"nuisance_by_family": json.dumps(families) if families else ""}
+            writer.writerow(map(inert, cells.values()))
             # A name that is no UTF-8 holds lone surrogates; `backslashreplace` writes them as JSON's own escapes.
             lines.write(strict_json(record).encode("utf-8", "backslashreplace") + b"\n")
             if entry.prediction is None or entry.photo is None:
-                page.add_failure(entry.record.image, entry.record.explanation)
+                page.add_failure(entry.record.image, entry.record.explanation, readable=entry.record.is_readable)
                 return
             page.add(entry.photo, entry.prediction)
             if pictures:
-                target = pictures / entry.name.with_name(entry.name.name + ".png")
+                target = pictures / entry.name.with_name(_picture_name(entry.name))
                 with writing(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(entry.photo, entry.prediction, scale), target)
@@ -211,6 +262,15 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
         yield add
         table.flush()  # a full disk is told of here
         lines.flush()
+
+
+def _picture_name(image: Path) -> str:
+    """The image's own with a suffix more; one that is too long for that is cut, and bears a hash to be itself."""
+    name = f"{image.name}.png"
+    if len(os.fsencode(name)) <= LONGEST_NAME:
+        return name
+    end = f"-{hashlib.sha256(os.fsencode(image.name)).hexdigest()[:12]}.png"
+    return cut_name(image.stem, LONGEST_NAME - len(end)) + end
 
 
 @contextmanager

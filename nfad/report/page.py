@@ -91,11 +91,11 @@ class Page:
         self._list(True)
         self._write(rendered("card.html", card=card))
 
-    def add_failure(self, source: str | Path, message: str) -> None:
-        """One image that could not be read, and why."""
-        self.counts.update(shown=1, failed=1)
+    def add_failure(self, source: str | Path, message: str, *, readable: bool = False) -> None:
+        """One image that could not be read, or that could and that the model failed on; and why."""
+        self.counts.update(shown=1, **{"not_judged" if readable else "failed": 1})
         self._list(True)
-        self._write(rendered("failure.html", card=failure_of(str(source), str(message))))
+        self._write(rendered("failure.html", card=failure_of(str(source), str(message)), readable=readable))
 
     def add_section(self, title: str, text: str = "") -> None:
         """A heading for what follows. Sorting keeps images within their section."""

@@ -18,7 +18,7 @@ from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
 from nfad.report.evaluation import Picture, report_of, write_report
 from nfad.report.page import about
 from nfad.report.pictures import full_at
-from nfad.system.files import replacing
+from nfad.system.files import inert, replacing
 from nfad.system.progress import Progress
 from nfad.vision.images import load_part, pixels_of, to_view
 
@@ -114,7 +114,7 @@ def _score_lines(findings: Sequence[Finding]) -> list[list[object]]:
 
 def _write_csv(path: Path, lines: list[list[object]]) -> Path:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    csv.writer(text, lineterminator="\n").writerows([inert(cell) for cell in line] for line in lines)
     with replacing(path) as file:
         file.write(text.getvalue().encode(errors="surrogateescape"))  # a name that is no UTF-8 stays as it was
     return path

@@ -15,6 +15,7 @@ from nfad.service.routes import health, history, inspections, models, pictures, 
 from nfad.service.routes.dependencies import ConcurrentUploads
 from nfad.service.security import Authentication, BodyLimit, LingeringClose
 from nfad.service.service import Service
+from nfad.service.throttle import LoginThrottle
 
 # Not asked of the system: some tell browsers that scripts are plain text, which they then refuse.
 MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -36,6 +37,7 @@ def create_app(service: Service) -> ASGIApp:
     )
     app.state.service = service
     app.state.uploads = ConcurrentUploads(service.settings.uploads_at_once)
+    app.state.logins = LoginThrottle()
     for routes in ROUTES:
         app.include_router(routes.router)
     add_error_handlers(app)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,7 +22,7 @@ from nfad.service.metrics import Metrics
 from nfad.service.monitor import REPLAYED, Monitor
 from nfad.service.pictures import Entry, PictureStore, encode_pictures
 from nfad.service.queue import Queue, Result
-from nfad.service.record import Inspection, iso, new_id, time_of, view_of
+from nfad.service.record import Ids, Inspection, iso, view_of
 from nfad.service.store import Store
 
 log = logging.getLogger("nfad.service")
@@ -33,10 +35,11 @@ class ServedModel:
     """One model under a name. `model` is replaced as a whole when the false-alarm rate is changed."""
 
     def __init__(
-        self, name: str, model: Model, store: Store, pictures: PictureStore, metrics: Metrics, places: int
+        self, name: str, model: Model, store: Store, pictures: PictureStore, metrics: Metrics, places: int, ids: Ids
     ) -> None:
         self.name, self.sha256 = name, model.sha256
-        self._store, self._pictures, self._metrics = store, pictures, metrics
+        self._store, self._pictures, self._metrics, self._ids = store, pictures, metrics, ids
+        self._changing = threading.Lock()  # rate, model and monitor together; nothing is kept meanwhile
         rate = store.rate(name)
         self.note = None if rate is None else rate_note(name, model, rate)  # for whoever starts the service
         self.model: Model = model if rate is None else model.at_rate(rate)
@@ -50,10 +53,11 @@ class ServedModel:
     def set_rate(self, rate: float) -> None:
         """Set the false-alarm rate from the next image on, also after a restart."""
         self.check_rate(rate)
-        model = self.model.at_rate(rate)
-        self._store.set_rate(self.name, rate)
-        self.model = model
-        self.monitor = self._replayed_monitor()
+        with self._changing:
+            model = self.model.at_rate(rate)
+            self._store.set_rate(self.name, rate)
+            self.model = model
+            self.monitor = self._replayed_monitor()
 
     def check_rate(self, rate: float) -> None:
         """Refuse a rate that the held-out normals cannot support."""
@@ -79,16 +83,18 @@ class ServedModel:
                 for inspection, each in zip(inspections, results, strict=True)
             ]
         )
-        try:
-            self._store.add(inspections)
-        except SQLAlchemyError as error:
-            log.error("inspections were not kept: %s", getattr(error, "orig", error))
+        with self._changing:
+            try:
+                self._store.add(inspections)
+            except SQLAlchemyError as error:
+                log.error("inspections were not kept: %s", getattr(error, "orig", error))
+                for inspection in inspections:
+                    self._pictures.remove(inspection.id)
+                raise ApiError(503, "the database does not answer; send the image again", retry_after=5) from None
             for inspection in inspections:
-                self._pictures.remove(inspection.id)
-            raise ApiError(503, "the database does not answer; send the image again", retry_after=5) from None
+                self.monitor.update(inspection)
         now = time.perf_counter()
         for each, inspection in zip(results, inspections, strict=True):
-            self.monitor.update(inspection)
             self._metrics.inspections.labels(self.name, inspection.verdict).inc()
             self._metrics.seconds.labels(self.name).observe(now - each.ticket.since)
         return inspections
@@ -97,11 +103,12 @@ class ServedModel:
         return Monitor(self.model, self._store.latest(self.name, self.sha256, REPLAYED))
 
     def _inspection(self, result: Result) -> Inspection:
-        prediction, upload, id = result.prediction, result.ticket.upload, new_id()
+        prediction, upload, now = result.prediction, result.ticket.upload, datetime.now(UTC)
+        id = self._ids.next(now)
         record = InspectionRecord.of(
             prediction,
             id=id,
-            time=iso(time_of(id)),
+            time=iso(now),
             image=upload.image,
             sha256=upload.sha256,
             model=self.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -23,6 +24,7 @@ from nfad.service.record import time_of
 from nfad.system.files import locked, ready_folder, replacing, sync_folder
 from nfad.vision.pixels import eight_bits, load_part
 
+log = logging.getLogger("nfad.service")
 PHOTO_SIDE, THUMBNAIL_SIDE = 1600, 256
 COARSER = 2  # maps are smooth: at half the view's resolution they lose less than a hundredth of their range
 LOW, SPAN = -8.0, 128.0  # z-scores that 16 bits hold, in steps of 0.002; colours are full long before the end
@@ -67,6 +69,7 @@ class PictureStore:
     def __init__(self, root: Path, least_free: int = 0) -> None:
         self.root, self._least_free = ready_folder(root), least_free
         self._incoming, self._pictures = self.root / "incoming", self.root / "pictures"
+        self._quarantine = self.root / "quarantine"  # nothing of it is ever removed by us
         self._held = ExitStack()
         taken = f"another `nfad serve` uses {root}; stop it or name another folder (--data)"
         self._held.enter_context(locked(self.root / "lock", taken))
@@ -81,7 +84,7 @@ class PictureStore:
         self._held.close()
 
     def bind_to(self, database: str) -> None:
-        """Tie the folder to one database: `sweep` would remove the pictures of inspections another does not have."""
+        """Tie the folder to one database: `sweep` would set aside the pictures of inspections another does not have."""
         note = self.root / "database"
         if not note.exists():
             with replacing(note) as file:
@@ -93,11 +96,21 @@ class PictureStore:
             )
 
     def sweep(self, known: Callable[[Iterable[str]], set[str]]) -> None:
-        """Remove pictures whose inspection was, because of a crash, never committed; `known` tells those that were."""
+        """Set aside pictures whose inspection the database does not have; `known` tells those that it has.
+
+        A crash leaves a few, which were never answered; an older database that was restored, all since then.
+        """
         for day in sorted(self._pictures.iterdir())[-RECENT_DAYS:]:
             found = {folder.name for folder in day.iterdir()}
-            for id in found - known(found):
-                self.remove(id)
+            strange = found - known(found)
+            for id in strange:
+                self._quarantine.mkdir(exist_ok=True)
+                os.replace(day / id, self._quarantine / id)
+            if strange:
+                log.warning(
+                    "the pictures of %d inspections of %s are not in the database; they were moved to %s",
+                    len(strange), day.name, self._quarantine,
+                )  # fmt: skip
 
     def free(self) -> int:
         """Bytes free on the disk."""

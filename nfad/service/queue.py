@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.model import Model
+from nfad.model import Model, is_shortage
 from nfad.records import Prediction
 from nfad.service.errors import ApiError
 from nfad.service.pictures import THUMBNAIL_SIDE, for_display
@@ -31,6 +31,7 @@ from nfad.vision.pixels import load_part
 log = logging.getLogger("nfad.service")
 GATHER = 0.1  # seconds to wait for further results of a commit
 FAILED = "the image could not be judged for a reason that lies with the service; its log says more"
+SHORT_OF_MEMORY = "there is not enough memory for this image now; send it again, or scale it down"
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,24 @@ class Queue:
                     self._seconds += 0.2 * ((now - since) / count - self._seconds)
                     since, count = now, 0
         except Exception:
-            log.exception("images could not be judged")
-            _fail([*(ticket for ticket, _ in taken), *([opening] if opening else [])], ApiError(500, FAILED))
+            log.exception("images could not be judged together")  # the fault of one, of which the others know nothing
+            for ticket in [*(ticket for ticket, _ in taken), *([opening] if opening else [])]:
+                self._predict_alone(ticket, model)
+
+    def _predict_alone(self, ticket: Ticket, model: Model) -> None:
+        try:
+            photo = load_part(ticket.upload.path)
+            [prediction] = model.predict_stream([photo], prefetch=False)
+        except NfadError as error:
+            said = ticket.upload.without_path(error).replace("the array", "the upload")
+            ticket.answer.set_exception(ApiError(400, said))
+        except Exception as error:
+            log.exception("an image could not be judged")
+            short = ApiError(503, SHORT_OF_MEMORY, retry_after=5)
+            ticket.answer.set_exception(short if is_shortage(error) else ApiError(500, FAILED))
+        else:
+            thumbnail, milliseconds = for_display(photo, THUMBNAIL_SIDE), (time.perf_counter() - ticket.since) * 1000
+            self._results.put(Result(ticket, thumbnail, prediction, model, milliseconds))
 
     def _next(self) -> Ticket | None:
         """Whatever waits now; None if nothing does. The end mark stays in the queue."""

@@ -1,12 +1,17 @@
-"""The inspection record as the service keeps it. Its id begins with its time: sorting and paging go by the id alone."""
+"""The inspection record as the service keeps it. Sorting and paging go by its id alone, which begins with its time.
+
+Clocks are set back and forth. An id is always behind the one before it, so it begins with the time or, after a step
+back, with a later one; when a part was judged is what `time` says.
+"""
 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from nfad.records import Geometry, InspectionRecord
 
@@ -37,9 +42,23 @@ class Inspection(InspectionRecord):
         return self.gate is not None
 
 
-def new_id() -> str:
-    """The time in milliseconds, then random digits: unique without asking the database, and sorted by time."""
-    return first_id(time.time_ns() // 1_000_000)[:12] + secrets.token_hex(5)
+def new_id(milliseconds: int | None = None) -> str:
+    """A moment, if not now, then random digits: unique without asking the database, and sorted by time."""
+    return first_id(time.time_ns() // 1_000_000 if milliseconds is None else milliseconds)[:12] + secrets.token_hex(5)
+
+
+class Ids:
+    """New ids, each behind that of the call before and behind `last`, whatever the clock does; for any thread."""
+
+    def __init__(self, last: str | None = None) -> None:
+        self._last = 0 if last is None else int(last[:12], 16)
+        self._lock = threading.Lock()
+
+    def next(self, now: datetime) -> str:
+        moment = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+        with self._lock:
+            self._last = max(moment, self._last + 1)
+            return new_id(self._last)
 
 
 def first_id(milliseconds: int) -> str:

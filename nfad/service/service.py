@@ -7,13 +7,15 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from nfad.service.clock import CautiousClock
 from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
 from nfad.service.models import Load, ServedModel, load_models
 from nfad.service.pictures import PictureStore
+from nfad.service.record import Ids
 from nfad.service.settings import Retention, Settings
 from nfad.service.store import Store
 
@@ -28,6 +30,7 @@ class Service:
     pictures: PictureStore
     metrics: Metrics
     models: dict[str, ServedModel]
+    clock: CautiousClock = field(default_factory=CautiousClock)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def model(self, name: str | None) -> ServedModel:
@@ -56,7 +59,7 @@ class Service:
     def _retain(self, retention: Retention) -> None:
         while not self._stop.is_set():
             try:
-                apply_retention(self.store, self.pictures, retention, datetime.now(UTC))
+                apply_retention(self.store, self.pictures, retention, self.clock.now())
             except Exception:
                 log.exception("old pictures could not be removed")
             self._stop.wait(RETENTION_SECONDS)
@@ -72,13 +75,16 @@ def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -
         undo.callback(store.close)
         pictures.bind_to(store.identity)
         pictures.sweep(store.known)
-        metrics = Metrics()
+        newest, metrics = store.newest(), Metrics()
+        ids = Ids(newest and newest.id)
         metrics.free.set_function(pictures.free)
         served = {
-            name: ServedModel(name, model, store, pictures, metrics, settings.places) for name, model in found.items()
+            name: ServedModel(name, model, store, pictures, metrics, settings.places, ids)
+            for name, model in found.items()
         }
         undo.pop_all()
-    return Service(settings, store, pictures, metrics, served)
+    clock = CautiousClock(datetime.fromisoformat(newest.time) if newest else None)
+    return Service(settings, store, pictures, metrics, served, clock)
 
 
 def apply_retention(store: Store, pictures: PictureStore, retention: Retention, now: datetime) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from importlib.resources import files
+from itertools import islice
 
 import sqlalchemy as sa
 from alembic import command
@@ -21,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
-from nfad.service.record import REVIEWS, Inspection, first_id
+from nfad.service.record import REVIEWS, Inspection, iso
 from nfad.service.tables import INSPECTIONS, METADATA, RATES
 
 ROWS = INSPECTIONS.c
@@ -53,9 +54,9 @@ class Filters:
         elif self.review is not None:
             yield ROWS.review_verdict == self.review
         if self.since is not None:
-            yield ROWS.id >= _id_at(self.since)
+            yield ROWS.time >= iso(self.since)
         if self.until is not None:
-            yield ROWS.id < _id_at(self.until)
+            yield ROWS.time < iso(self.until)
         if self.search:
             yield ROWS.image.icontains(self.search, autoescape=True)
         if self.before is not None:
@@ -182,7 +183,7 @@ class Store:
         """Ids whose pictures are still there: from before `until`, and without the `beyond` newest of them."""
         chosen = sa.select(ROWS.id).where(ROWS.pictures)
         if until is not None:
-            chosen = chosen.where(ROWS.id < _id_at(until))
+            chosen = chosen.where(ROWS.time < iso(until))
         newest = chosen.order_by(ROWS.id.desc()).offset(beyond).limit(limit)
         with self._engine.connect() as connection:
             return list(connection.scalars(newest))
@@ -192,9 +193,17 @@ class Store:
             connection.execute(INSPECTIONS.update().where(ROWS.id.in_(ids)).values(pictures=False))
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Those of the ids that are inspections."""
+        """Those of the ids that are inspections; some at a time, because databases bound what one question names."""
+        found: set[str] = set()
         with self._engine.connect() as connection:
-            return set(connection.scalars(sa.select(ROWS.id).where(ROWS.id.in_(list(ids)))))
+            for some in batched(ids, CHUNK):
+                found.update(connection.scalars(sa.select(ROWS.id).where(ROWS.id.in_(some))))
+        return found
+
+    def newest(self) -> Inspection | None:
+        """Of all models."""
+        found = self.find(Filters(), 1)
+        return found[0] if found else None
 
     def _read(self, chosen: sa.Select) -> list[Inspection]:
         with self._engine.connect() as connection:
@@ -210,12 +219,15 @@ class Store:
             return known
 
 
+def batched(values: Iterable[str], size: int) -> Iterator[list[str]]:
+    """In lists of at most that size."""
+    left = iter(values)
+    while some := list(islice(left, size)):
+        yield some
+
+
 def _inspection(row: sa.RowMapping) -> Inspection:
     return Inspection(**{each.name: row[each.name] for each in fields(Inspection)})
-
-
-def _id_at(moment: datetime) -> str:
-    return first_id(round(moment.timestamp() * 1000))
 
 
 def _engine(url: str) -> sa.Engine:

@@ -142,6 +142,7 @@ class _Form:
         )
 
     def write(self, chunk: bytes) -> None:
+        self._pictures.check_room(len(chunk))  # a client need not say beforehand how much it sends
         try:
             self._parser.write(chunk)
         except FormParserError:

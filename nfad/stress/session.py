@@ -58,8 +58,8 @@ def stress(
     names, required = None if axes is None else tuple(axes), required or {}
     if images < 2:
         raise NfadError(f"a rate needs at least 2 images; got {images}")
-    if seed < 0:
-        raise NfadError(f"the seed must be 0 or more; got {seed}")
+    if not 0 <= seed < 2**32:
+        raise NfadError(f"the seed must lie between 0 and {2**32 - 1}; got {seed}")
     detector.check_takes_views()
     if detector.exported and "background" in {*(names or ()), *required}:
         raise NfadError(

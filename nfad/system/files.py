@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 
 from nfad.errors import NfadError
 
+LONGEST_NAME = 255  # bytes of a file's name, on nearly every file system
+
 
 @contextmanager
 def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
@@ -148,6 +150,23 @@ def ready_folder(path: str | Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     scratch_beside(path / "any").close()
     return path
+
+
+def cut_name(name: str, most: int) -> str:
+    """As much of a file's name as fits into so many bytes, in whole letters."""
+    given = os.fsencode(name)
+    return name if len(given) <= most else given[:most].decode("utf-8", "ignore")
+
+
+def inert(cell: object) -> object:
+    """A cell of a CSV file that no spreadsheet takes for a formula; numbers, also as text, stay as they are."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def strict_json(value: Any) -> str:

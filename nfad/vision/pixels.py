@@ -67,7 +67,7 @@ def load_image(image: ImageLike) -> np.ndarray:
                 raise NfadError(f"{path} holds floating-point pixels, whose range is unknown; save 8 or 16 bits")
             has_alpha = upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info
             return _three_channels(np.asarray(upright.convert("RGBA" if has_alpha else "RGB")), str(path))
-    except NfadError:
+    except (NfadError, MemoryError):  # a shortage of ours is no fault of the file
         raise
     except IsADirectoryError:
         raise NfadError(f"{path} is a folder, not an image") from None

@@ -19,15 +19,19 @@ CHECKED_PER_POLL = 2000  # known files; to stat 100 000 takes longer than to lis
 
 
 class FileStatus(NamedTuple):
-    """What changes when a file does. The inode only counts while we run: some file systems renumber at a mount."""
+    """What changes when a file does. Inode and ctime only count while we run: some file systems renumber at a mount.
+
+    The ctime is the one date that a writer cannot set: a file may get its final size and date before its content.
+    """
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     inode: int
 
     @classmethod
     def of(cls, found: os.stat_result) -> FileStatus:
-        return cls(found.st_size, found.st_mtime_ns, found.st_ino)
+        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,12 @@ class Arrival:
     status: FileStatus
     arrived: str  # when it was first seen, ISO 8601 in UTC
     unchanged_since: float  # by the clock
-    is_complete: bool  # its name or rights changed after its last byte, so whoever wrote it was done
 
 
 class Arrivals:
     """Remembers the files that are in the folder, and only those: what is gone is forgotten here, not in the ledger.
 
-    `settle` is how many seconds a file must have been unchanged, unless it was moved or copied into place.
+    `settle` is how many seconds a file must have been unchanged, by our clock: its own dates are its writer's word.
     """
 
     def __init__(
@@ -97,10 +100,10 @@ class Arrivals:
             arrival = self.waiting.get(image)
             if arrival is None or arrival.status != status:
                 arrived = arrival.arrived if arrival else utc_now()
-                arrival = Arrival(image, status, arrived, now, found.st_ctime_ns > found.st_mtime_ns)
+                arrival = Arrival(image, status, arrived, now)
             waiting[image] = arrival
         self._known, self.waiting = known, waiting
-        ready = [each for each in waiting.values() if each.is_complete or now - each.unchanged_since >= self._settle]
+        ready = [each for each in waiting.values() if now - each.unchanged_since >= self._settle]
         return sorted(ready, key=lambda each: (each.status.mtime_ns, each.image))
 
     def done(self, arrival: Arrival) -> None:

@@ -15,6 +15,11 @@ from nfad.watch.record import WatchRecord, as_line
 LONGEST_PAUSE = 60.0  # seconds between two attempts at a receiver that is down
 
 
+def pause_after(failures: int) -> float:
+    """Seconds until the next attempt: 1, 2, 4 … up to the longest pause, after however many failures."""
+    return min(LONGEST_PAUSE, 0.5 * 2 ** min(failures, 10))
+
+
 class Refused(Exception):
     """The receiver answered and will never take this record; to try again would hold up all that follow."""
 
@@ -65,7 +70,7 @@ class Delivery:
             self._warn(f"{self.name} will not take {record.image} (part {record.position}): {refused}")
         except Exception as error:  # whatever a receiver does wrong, the inspection goes on
             self._failures += 1
-            self.due = self._clock() + min(LONGEST_PAUSE, 0.5 * 2**self._failures)
+            self.due = self._clock() + pause_after(self._failures)
             if self._failures == 1:
                 reason = str(error) if isinstance(error, NfadError) else f"{type(error).__name__}: {error}"
                 self._warn(f"{self.name} cannot be reached ({reason}); its parts are kept and tried again")

@@ -20,6 +20,7 @@ from nfad.watch import format_1, format_2
 from nfad.watch.record import FIELDS, Fingerprint, WatchRecord, as_values, from_values
 
 FORMAT = "3"
+PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY)
 SQL_TYPES = {
     "str": "TEXT NOT NULL",
     "int": "INTEGER NOT NULL",
@@ -40,6 +41,10 @@ OTHERS = (
     "CREATE TABLE IF NOT EXISTS refused "
     "(receiver TEXT, position INTEGER, reason TEXT NOT NULL, PRIMARY KEY (receiver, position))",
 )
+
+
+class NoRoom(NfadError):
+    """The disk is full or does not answer, or another program holds the ledger: it may be well again later."""
 
 
 class Ledger:
@@ -152,10 +157,11 @@ class Ledger:
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._sql.execute("COMMIT")
         except BaseException:
-            self._sql.execute("ROLLBACK")
+            if self._sql.in_transaction:  # SQLite has ended it by itself where the disk was full
+                self._sql.execute("ROLLBACK")
             raise
-        self._sql.execute("COMMIT")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -163,6 +169,7 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            raise NfadError(
+            passing = getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
+            raise (NoRoom if passing else NfadError)(
                 f"the ledger {self.file} failed ({error}); is its disk full, read-only or shared?"
             ) from error

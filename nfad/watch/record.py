@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from nfad.model import Model
-from nfad.records import UNREADABLE, InspectionRecord, Prediction, utc_now
+from nfad.records import InspectionRecord, Prediction, utc_now
 from nfad.system.files import strict_json
 
 
@@ -38,11 +38,25 @@ class WatchRecord(InspectionRecord):
         return int(self.id.rpartition("-")[2] or 0)
 
 
+@dataclass(frozen=True)
+class NoPrediction:
+    """Why a file has no prediction, in a sentence: it is unreadable or, where the model failed on it, not judged."""
+
+    verdict: str
+    why: str
+
+
+SPELT = "u(?:d[89a-f][0-9a-f]{2}|005c)"  # behind a backslash: a lone surrogate, or a backslash itself
 FIELDS = tuple(each.name for each in fields(WatchRecord))
 
 
 def record_of(
-    found: Prediction | str, file: Fingerprint, arrived: str, model: Model, model_name: str, milliseconds: float
+    found: Prediction | NoPrediction,
+    file: Fingerprint,
+    arrived: str,
+    model: Model,
+    model_name: str,
+    milliseconds: float,
 ) -> WatchRecord:
     """The record of a prediction, or of the reason why there is none; its id is still empty."""
     if isinstance(found, Prediction):
@@ -53,7 +67,7 @@ def record_of(
     else:
         record = InspectionRecord(
             id="", time=utc_now(), image=file.image, sha256=file.sha256, model=model_name, model_sha256=model.sha256,
-            verdict=UNREADABLE, explanation=found, milliseconds=round(milliseconds, 1),
+            verdict=found.verdict, explanation=_spelt(found.why), milliseconds=round(milliseconds, 1),
         )  # fmt: skip
     return WatchRecord(**vars(record), arrived=arrived, size=file.size, mtime_ns=file.mtime_ns)
 
@@ -75,10 +89,18 @@ def from_values(values: Iterable[object]) -> WatchRecord:
 
 
 def as_text(path: str) -> str:
-    """A file name as text. Shares mounted with the wrong encoding give names that are none: their bytes are spelt."""
-    return path.replace(os.sep, "/").encode("utf-8", "backslashreplace").decode()
+    """A file name as text. Shares mounted with the wrong encoding give names that are none: their bytes are spelt, and
+    so is a backslash that would look like one of them."""
+    path = re.sub(rf"\\(?={SPELT})", r"\\u005c", path.replace(os.sep, "/"))
+    return _spelt(path)
+
+
+def _spelt(text: str) -> str:
+    """Bytes that are no text as escapes: neither SQLite nor JSON takes them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def as_path(text: str) -> Path:
     """The file that `as_text` named."""
-    return Path(re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda found: chr(int(found[1], 16)), text))
+    spelt = rf"\\u(d[89a-f][0-9a-f]{{2}}|005c(?={SPELT}))"
+    return Path(re.sub(spelt, lambda found: chr(int(found[1], 16)), text))

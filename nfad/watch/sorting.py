@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import numpy as np
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Prediction
 from nfad.report.pictures import full_at, save_png, triptych
-from nfad.system.files import ready_folder, replacing, sha256_of, sync_folder
+from nfad.system.files import LONGEST_NAME, cut_name, ready_folder, replacing, sha256_of, sync_folder
 from nfad.vision.pixels import photo_of
 from nfad.watch.delivery import Refused
 from nfad.watch.record import WatchRecord, as_path
 
+PICTURE = ".overlay.png"  # longer than an image's own suffix
 WAYS = ("copy", "link", "move")
 FOLDERS = {NORMAL: "good", ANOMALOUS: "bad", NOT_JUDGED: "not-judged"}
 
@@ -49,7 +51,7 @@ class Sorter:
             if not _is_image_of(record, source):
                 raise Refused("it was gone, or another part had its name, before it could be filed")
             target.parent.mkdir(parents=True, exist_ok=True)
-            picture = target.with_suffix(".overlay.png")
+            picture = target.with_suffix(PICTURE)
             prediction = prediction_of(record) if record.verdict != NORMAL else None
             try:
                 if prediction is not None:  # first, because the image in its place says that all is done
@@ -61,8 +63,8 @@ class Sorter:
                 target.unlink(missing_ok=True)
                 picture.unlink(missing_ok=True)
                 raise
-        if self.way == "move" and _is_image_of(record, source):
-            source.unlink()
+        if self.way == "move":
+            _remove(source, record)
 
     def _place(self, source: Path, target: Path) -> None:
         """Under its new name, and on the disk: the original may be removed next."""
@@ -78,8 +80,8 @@ class Sorter:
         name = as_path(record.image)
         folder = self.folder / FOLDERS[record.verdict] / name.parent
         for number in count(1):
-            again = "" if number == 1 else f"-{number}"
-            target = folder / f"{name.stem}-{record.position:06}{again}{name.suffix}"
+            end = f"-{record.position:06}" + ("" if number == 1 else f"-{number}")
+            target = folder / f"{cut_name(name.stem, LONGEST_NAME - len(end) - len(PICTURE))}{end}{name.suffix}"
             if not target.exists():
                 return target
             if _is_image_of(record, target):
@@ -90,6 +92,36 @@ class Sorter:
 def _picture(path: Path, prediction: Prediction) -> np.ndarray:
     """Where the part is bad, or why it is not judged."""
     return triptych(photo_of(path), prediction, full_at(prediction.threshold))
+
+
+def _remove(source: Path, record: WatchRecord) -> None:
+    """Remove the image that was judged, and nothing that a camera writes to its name meanwhile.
+
+    It is taken aside before it is looked at, under a hidden name that leads back here after a crash.
+    """
+    aside = source.with_name(f".nfad-{record.id}.moving")
+    if not aside.exists():
+        if not _is_image_of(record, source):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(source, aside)
+    if _is_image_of(record, aside):
+        aside.unlink()
+    elif aside.exists():
+        _put_back(aside, source, record)
+
+
+def _put_back(aside: Path, source: Path, record: WatchRecord) -> None:
+    """A camera was quicker: what was taken aside is the next part, and nobody has judged it yet."""
+    try:
+        os.link(aside, source)  # unlike a rename, it never takes the place of the part after that
+    except FileExistsError:
+        name = f"{cut_name(source.stem, LONGEST_NAME - 30)}-behind-{record.position:06}{source.suffix}"
+        os.rename(aside, source.with_name(name))
+    except OSError:  # a disk without links
+        os.rename(aside, source)
+    else:
+        aside.unlink()
 
 
 def _is_image_of(record: WatchRecord, path: Path) -> bool:

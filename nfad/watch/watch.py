@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from nfad.errors import NfadError
-from nfad.model import Model
-from nfad.records import Prediction
+from nfad.model import Model, why_failed
+from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
-from nfad.watch.delivery import Delivery, Sender, SenderThread
-from nfad.watch.ledger import Ledger
+from nfad.watch.delivery import Delivery, Sender, SenderThread, pause_after
+from nfad.watch.ledger import Ledger, NoRoom
 from nfad.watch.lines import Lines
-from nfad.watch.record import Fingerprint, WatchRecord, as_path, record_of
+from nfad.watch.record import Fingerprint, NoPrediction, WatchRecord, as_path, record_of
 from nfad.watch.sorting import Sorter
 
 LEDGER, LINES, LOCK = "ledger.sqlite", "results.jsonl", ".watch.lock"
@@ -78,7 +78,7 @@ class Watch:
                 self._lines = stack.enter_context(closing(Lines(self._results / LINES, ledger)))
             except OSError as error:
                 raise NfadError(f"cannot write {self._results / LINES}: {error.strerror or error}") from error
-            self._lines_fail = False
+            self._lines_fail = self._gone = False
             self._recent: tuple[str, Prediction | None] = ("", None)
             self._sortings = [
                 Delivery(sorter.name, partial(sorter.file, prediction_of=self._prediction_of), ledger, self._warn)
@@ -89,7 +89,6 @@ class Watch:
                 ledger.position(thread.sender.name)  # from here on, before the first image is judged
                 thread.start()
             try:
-                self._pass_on()
                 self._poll(stop, once)
             finally:
                 self._drain()
@@ -100,35 +99,55 @@ class Watch:
         settle = self._pace.settle
         arrivals = Arrivals(self._folder, self._ledger.latest, settle=settle, exclude=places, warn=self._warn)
         there: set[str] | None = None
-        gone = False
+        failures = 0  # of the ledger, one after the other
         while not stop():
-            looked = time.monotonic()
             try:
-                ready = arrivals.poll()
-            except OSError as error:
-                place, reason = error.filename or self._folder, error.strerror or error
+                self._pass_on()
+                looked = time.monotonic()
+                ready = self._listed(arrivals, once)
+                took = time.monotonic() - looked
+                if once and there is None:
+                    there = set(arrivals.waiting)
+                for arrival in ready:
+                    if stop():
+                        return
+                    if self._take(arrival):
+                        arrivals.done(arrival)
+                        failures = self._well_again(failures)
+            except NoRoom as error:
                 if once:
-                    raise NfadError(f"{place} cannot be listed: {reason}") from error
-                if not gone:
-                    self._warn(f"{place} cannot be listed ({reason}); looking again until it can")
-                gone, ready = True, []
-            else:
-                gone = False
-            took = time.monotonic() - looked
-            if once and there is None:
-                there = set(arrivals.waiting)
-            for arrival in ready:
-                if stop():
-                    return
-                if self._take(arrival):
-                    arrivals.done(arrival)
+                    raise
+                failures += 1
+                if failures == 1:
+                    self._warn(f"{error} Nothing more is judged until it takes records again; no file is lost")
+                _sleep(pause_after(failures), stop)
+                continue
             if there is not None and not there & arrivals.waiting.keys():
                 return
-            self._pass_on()
             # A file that waits to settle is looked at again when it may have; an idle folder at leisure.
             soon = min(self._pace.poll, max(settle, 0.05))
             # However many old files there are, looking takes a fifth of one core at most.
             _sleep(max(4 * took, soon if arrivals.waiting else self._pace.poll), stop)
+
+    def _well_again(self, failures: int) -> int:
+        if failures:
+            self._warn(f"the ledger {self._results / LEDGER} takes records again")
+        return 0
+
+    def _listed(self, arrivals: Arrivals, once: bool) -> list[Arrival]:
+        """What is ready; nothing while the folder is away."""
+        try:
+            ready = arrivals.poll()
+        except OSError as error:
+            place, reason = error.filename or self._folder, error.strerror or error
+            if once:
+                raise NfadError(f"{place} cannot be listed: {reason}") from error
+            if not self._gone:
+                self._warn(f"{place} cannot be listed ({reason}); looking again until it can")
+            self._gone = True
+            return []
+        self._gone = False
+        return ready
 
     def _take(self, arrival: Arrival) -> bool:
         """Judge one file and commit its record; False while it is not yet what it will be, or no longer there."""
@@ -137,7 +156,8 @@ class Watch:
         try:
             sha256 = sha256_of(path)
         except OSError as error:
-            return self._commit(arrival, "", f"{path} cannot be read: {error.strerror or error}", started)
+            why = f"{path} cannot be read: {error.strerror or error}"
+            return self._commit(arrival, "", NoPrediction(UNREADABLE, why), started)
         latest = self._ledger.latest(arrival.image)
         if latest is not None and latest.sha256 == sha256:
             # No camera writes the same bytes twice: it was touched, or copied anew.
@@ -149,20 +169,22 @@ class Watch:
         try:
             found = self._model.predict(path)
         except NfadError as error:
-            return self._commit(arrival, sha256, str(error), started)
+            found = NoPrediction(UNREADABLE, str(error))
+        except Exception as error:  # a backend's own; the photos behind it are judged all the same
+            found = NoPrediction(NOT_JUDGED, why_failed(error))
         return self._commit(arrival, sha256, found, started)
 
-    def _commit(self, arrival: Arrival, sha256: str, found: Prediction | str, started: float) -> bool:
+    def _commit(self, arrival: Arrival, sha256: str, found: Prediction | NoPrediction, started: float) -> bool:
         """Record a prediction, or why there is none; False if it is too early to say."""
         milliseconds = 1000 * (time.perf_counter() - started)
         if status_of(self._folder / as_path(arrival.image)) != arrival.status:
             return False  # written to while it was read: not known what was judged
-        if isinstance(found, str) and time.monotonic() - arrival.unchanged_since < self._pace.patience:
+        if isinstance(found, NoPrediction) and time.monotonic() - arrival.unchanged_since < self._pace.patience:
             return False
         file = _fingerprint(arrival, sha256)
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         record = self._ledger.append(record)
-        self._recent = record.id, None if isinstance(found, str) else found
+        self._recent = record.id, None if isinstance(found, NoPrediction) else found
         self.tally[record.verdict] += 1
         self._on_record(record)
         self._pass_on()
@@ -187,9 +209,12 @@ class Watch:
         id, prediction = self._recent
         if id == record.id and prediction is not None:
             return prediction
-        if record.model_sha256 != self._model.sha256:
+        if record.model_sha256 != self._model.sha256 or record.score is None:  # no maps where there is no score
             return None
-        return self._model.predict(self._folder / as_path(record.image))
+        try:
+            return self._model.predict(self._folder / as_path(record.image))
+        except Exception:  # judged before, and the record stands: only its picture is lost
+            return None
 
     def _drain(self) -> None:
         """Give the receivers a moment to take what is left, and say who did not."""

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from commands import TINY, nfad
+from commands import PAPERS, TINY, nfad
 from parts import parts
 from PIL import Image
 
@@ -45,3 +45,18 @@ def test_strict_refuses_and_writes_nothing(photos):
     refused = nfad(*arguments, "--strict", code=2)
     assert "black.png shows nothing" in refused.stderr and not (photos / "m.nfad").exists()
     assert "black.png shows nothing" in nfad(*arguments).stderr and (photos / "m.nfad").exists()
+
+
+def test_a_students_fit_that_was_killed_leaves_nothing_behind_once_it_was_run_again(photos):
+    left = photos / "m.nfad.work/nfad-abc"
+    left.mkdir(parents=True)
+    (left / "tokens").write_bytes(b"0" * 1000)
+    student = ("--reference", "student", "--set", "student=untrained-test_vit", "--set", "epochs=1")
+    nfad("fit", photos / "a", photos / "b", "-o", photos / "m.nfad", "--set", "pairs=2", *PAPERS, *student)
+    assert sorted(path.name for path in photos.iterdir()) == ["a", "b", "m.nfad"]
+
+
+@pytest.mark.parametrize("seed", ["-1", "12345678901234567890"])
+def test_a_seed_that_is_none_is_told_before_the_fit(photos, seed):
+    said = nfad("fit", photos / "a", "-o", photos / "m.nfad", "--seed", seed, *TINY, code=2).stderr
+    assert f"seed must lie between 0 and 4294967295; got {seed}" in said

@@ -1,9 +1,11 @@
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from commands import TINY, nfad
@@ -43,6 +45,22 @@ def test_a_real_process_ends_in_one_sentence_and_no_traceback(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert " ".join(done.stderr.split()).endswith("name a model file written by `nfad fit`")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--out", "out")])
+def test_a_name_that_is_no_text_is_judged_and_told_by_a_real_process(model, tmp_path, options):
+    """With a terminal's own encoding, which is strict."""
+    for seed, name in enumerate((b"caf\xe9.png", b"plain.png")):
+        Image.fromarray(part(seed)).save(tmp_path / os.fsdecode(name))
+    (tmp_path / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    script = "from nfad.cli.main import main; main()"
+    command = [sys.executable, "-c", script, "predict", model, ".", *options]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 1 and b"Traceback" not in done.stderr, done.stderr
+    if "--json" in options:
+        told = {json.loads(line).get("image") for line in done.stdout.splitlines()}
+        assert told >= {os.fsdecode(name) for name in (b"caf\xe9.png", b"plain.png", b"\xff.png")}
 
 
 def test_fit_states_the_smallest_rate_and_will_not_overwrite(folder, model):

@@ -107,7 +107,7 @@ def said(done):
 def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above):
     path, (red, _, blue) = photo
     threshold = red - 0.25 if above else red + 0.25
-    metadata = {"format": 3, "unfiltered_threshold": 1.5, "threshold": threshold}
+    metadata = {"format": 4, "unfiltered_threshold": 1.5, "threshold": threshold}
     (exported / "model.json").write_text(json.dumps(metadata, indent=2))
     verdict, score, used, unfiltered = said(judge(exported, path))
     assert verdict == ("anomalous" if above else "normal")
@@ -116,7 +116,7 @@ def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above)
 
 def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
     path, (red, _, _) = photo
-    (exported / "model.json").write_text('{"threshold":-1e1,"format":3}')
+    (exported / "model.json").write_text('{"threshold":-1e1,"format":4}')
     path.write_bytes(path.read_bytes().replace(b"P6\n", b"P6\n# by a camera\n", 1))
     verdict, score, threshold, _ = said(judge(exported, path))
     assert (verdict, threshold) == ("anomalous", -10) and score == pytest.approx(red, rel=1e-4)
@@ -127,7 +127,7 @@ def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
 def test_what_the_fit_does_not_span_is_not_judged_whatever_its_score(judge, tmp_path, above, green, verdict):
     """The rule is strangeness > 1, as in nfad."""
     contract(tmp_path, strangeness=True)
-    (tmp_path / "model.json").write_text(json.dumps({"format": 3, "threshold": 49.5 if above else 50.5}))
+    (tmp_path / "model.json").write_text(json.dumps({"format": 4, "threshold": 49.5 if above else 50.5}))
     Image.fromarray(np.full((8, 6, 3), (50, green, 7), np.uint8)).save(tmp_path / "a.ppm")
     told, score, _, unfiltered = said(judge(tmp_path, tmp_path / "a.ppm"))
     wanted = ("anomalous" if above else "normal") if verdict == "judged" else "not judged"
@@ -137,7 +137,7 @@ def test_what_the_fit_does_not_span_is_not_judged_whatever_its_score(judge, tmp_
 @pytest.mark.parametrize("broken", ["score", "unfiltered_score"])
 def test_a_score_that_is_no_number_is_never_normal(judge, tmp_path, photo, broken):
     contract(tmp_path, broken=broken)
-    (tmp_path / "model.json").write_text('{"format": 3, "threshold": 1e9}')
+    (tmp_path / "model.json").write_text('{"format": 4, "threshold": 1e6}')
     assert said(judge(tmp_path, photo[0]))[0] == "not judged"
 
 
@@ -165,13 +165,18 @@ def test_a_real_export_is_judged_as_python_judges_it(judge, localization, tmp_pa
 
 def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     path, _ = photo
-    (exported / "model.json").write_text('{"format": 3, "threshold": 1}')
+    (exported / "model.json").write_text('{"format": 4, "threshold": 1}')
     (tmp_path / "cut.ppm").write_bytes(path.read_bytes()[:-1])
     Image.fromarray(part(1)).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare/model.xml").touch()
-    for name, metadata in {"older": '{"format": 2, "threshold": 1}', "without": '{"format": 3}'}.items():
+    damaged = {
+        "older": '{"format": 2, "threshold": 1}',
+        "without": '{"format": 4}',
+        "absurd": '{"format": 4, "threshold": 1e9}',
+    }
+    for name, metadata in damaged.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.xml").touch()
         (tmp_path / name / "model.json").write_text(metadata)
@@ -182,8 +187,9 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
         (exported, tmp_path / "a.png"): "is not a binary PPM",
         (tmp_path / "empty", path): "export with --to openvino",
         (tmp_path / "bare", path): "names no format",
-        (tmp_path / "older", path): "has another format than 3; export the model again",
+        (tmp_path / "older", path): "has another format than 4; export the model again",
         (tmp_path / "without", path): "names no threshold",
+        (tmp_path / "absurd", path): "has a threshold that no model has",
     }.items():
         done = judge(*arguments)
         assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1

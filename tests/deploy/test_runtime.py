@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import nfad
 from nfad import NfadError
 from nfad.deploy import Runtime
 from nfad.deploy.parity import MAPS
+from nfad.deploy.seal import sealed
 
 SHAPES = [(64, 64), (80, 64), (64, 131), (200, 150), (40, 20), (16, 90), (300, 16)]
 
@@ -93,6 +95,19 @@ def test_a_live_source_gets_each_verdict_at_once_and_a_list_the_same_ones(shippe
         assert len(before_it) == 3  # what was under way is not lost
 
 
+def test_threads_share_an_openvino_session(other_folders, shipped):
+    runtime = Runtime.load(other_folders["openvino", "fp32"][0], threads=1)
+    wanted = {path: runtime.predict(path).score for path in shipped.normals[:4]}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for path, found in zip(20 * list(wanted), pool.map(runtime.predict, 20 * list(wanted))):
+                assert found.score == pytest.approx(wanted[path], abs=1e-5)
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_the_rate_changes_as_the_detectors_does(shipped):
     for rate in (0.01, 0.3, 0.5):
         ours, wanted = shipped.runtime.at_rate(rate), shipped.detector.at_rate(rate)
@@ -139,17 +154,17 @@ def test_metadata_that_are_not_whole_are_told(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
     without = {name: value for name, value in metadata.items() if name != "held_out"}
-    for damaged in ({"format": 3}, metadata | {"backend": "tensorrt"}, without):
-        (copy / "model.json").write_text(json.dumps(damaged))
+    for damaged in ({"format": 4}, metadata | {"backend": "tensorrt"}, without, metadata | {"files": {}}):
+        (copy / "model.json").write_text(json.dumps(sealed(damaged)))
         with pytest.raises(NfadError, match="is incomplete; copy the folder again"):
             Runtime.load(copy)
 
 
-def test_a_threshold_set_by_hand_is_not_passed_over(shipped, tmp_path):
+def test_a_threshold_that_its_normals_do_not_give_is_not_passed_over(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
-    (copy / "model.json").write_text(json.dumps(metadata | {"threshold": 0.5}))
-    with pytest.raises(NfadError, match=f"changed by hand; put {metadata['threshold']} back"):
+    (copy / "model.json").write_text(json.dumps(sealed(metadata | {"threshold": 0.5})))
+    with pytest.raises(NfadError, match=f"is not {metadata['threshold']}, which its held-out normals give"):
         Runtime.load(copy)
 
 

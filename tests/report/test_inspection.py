@@ -5,6 +5,7 @@ import re
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -17,13 +18,15 @@ from parts import part
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.records import NOT_JUDGED, RECORD_FIELDS, UNREADABLE, Prediction
+from nfad.records import NOT_JUDGED, NUMBERS, RECORD_FIELDS, UNREADABLE, Prediction
 from nfad.report import inspection
-from nfad.report.inspection import entries, expand, inspect
+from nfad.report.inspection import MOST_UNDERWAY, entries, expand, inspect
+from nfad.vision.pixels import load_part
 
 
 class Batching:
-    """Judges as a Detector does, a batch at a time; an image's first pixel is its score, and 255 is refused."""
+    """Judges as a Detector does, a batch at a time; an image's first pixel is its score, 255 is refused, and 254 is
+    more than it can bear."""
 
     sha256, false_alarm_rate = "0" * 64, 0.1
 
@@ -44,6 +47,8 @@ class Batching:
 
     def judged(self, scores):
         self.on_batch()
+        if 254 in scores:
+            raise RuntimeError("no kernel\nfor this")
         view = np.zeros((8, 8), np.float32)
         return [Prediction(score, False, 300.0, view, view, 0.5, 0.5, unfiltered_score=1.0) for score in scores]
 
@@ -59,6 +64,7 @@ KINDS = {
     "small": lambda path, place: image_at(path, place, side=8),
     "broken": lambda path, place: path.write_bytes(b"not an image"),
     "empty": lambda path, place: path.write_bytes(b""),
+    "fatal": lambda path, place: image_at(path, 254),
 }
 
 
@@ -75,6 +81,10 @@ def test_every_image_is_recorded_once_in_order_with_its_own_verdict(tmp_path, ki
         if kind == "good":
             assert entry.record.score == entry.prediction.score == place and len(entry.record.sha256) == 64
             assert entry.prediction.source == entry.record.image and (entry.photo == place).all()
+        elif kind == "fatal":
+            assert entry.record.verdict == NOT_JUDGED and entry.record.score is None and entry.prediction is None
+            wanted = "Not judged: the model failed on this photo (RuntimeError: no kernel for this)."
+            assert entry.record.explanation == wanted and len(entry.record.sha256) == 64
         else:
             assert entry.record.verdict == UNREADABLE and entry.record.score is None and entry.record.sha256 == ""
             assert entry.prediction is None and str(paths[place]) in entry.record.explanation
@@ -298,9 +308,60 @@ def test_a_name_that_is_no_utf8_survives_everywhere(detector, tmp_path):
     assert "caf? = \n.png" in (tmp_path / "out/index.html").read_text(encoding="utf-8")
 
 
+def test_no_name_starts_a_formula_and_json_has_it_as_it_is(detector, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["=1+1.png", "+1.png", "-1.png", "@SUM(A1).png", "\t=1.png", "\r=1.png", "'plain.png"]
+    for seed, name in enumerate(names):
+        Image.fromarray(part(seed)).save(name)
+    inspect(detector, "=cmd", [Path(name) for name in names], tmp_path / "out")
+    with open("out/results.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == ["'" + name for name in names[:-1]] + names[-1:]
+    assert {row["model"] for row in rows} == {"'=cmd"}
+    lines = [json.loads(line) for line in Path("out/results.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["image"] for line in lines] == names
+    for row, line in zip(rows, lines):
+        assert [float(row[name]) for name in NUMBERS if line[name] is not None] == [
+            line[name] for name in NUMBERS if line[name] is not None
+        ]
+
+
+def test_names_as_long_as_names_can_be_get_a_picture_each(detector, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = ["x" * 250 + ".png", "x" * 251 + ".png", "x" * 247 + "abcd.png", "日" * 83 + ".png"]
+    for seed, name in enumerate(names):
+        Image.fromarray(part(seed)).save(folder / name)
+    summary = inspect(detector, "part", [folder], tmp_path / "out")
+    made = [os.fsencode(path.name) for path in (tmp_path / "out/overlays/in").iterdir()]
+    assert summary.judged + summary.not_judged == len(made) == 4 and max(map(len, made)) <= 255
+
+
 def test_the_page_speaks_of_a_gate_only_where_there_is_one(detector, shipped, seen, tmp_path):
     inspect(detector, "part", [seen], tmp_path / "without")
     inspect(shipped.detector, "part", [seen], tmp_path / "with")
     texts = [(tmp_path / name / "index.html").read_text(encoding="utf-8") for name in ("without", "with")]
     assert not re.search(r"\bgate\b", texts[0], re.IGNORECASE)
     assert "The gate says" in texts[1] and texts[1].count("<p>Gate ") == texts[1].count('<div class="reading">') == 6
+
+
+def test_a_folder_of_files_that_are_no_images_is_told_of_as_it_is_read(tmp_path):
+    for place in range(3 * MOST_UNDERWAY):
+        (tmp_path / f"{place:04}.png").touch()
+    image_at(tmp_path / "last.png", 7)
+    opened = []
+    with mock.patch.object(inspection, "load_part", side_effect=lambda path: (opened.append(path), load_part(path))[1]):
+        scores = []
+        for entry in entries(Batching(4), "m", [tmp_path]):
+            scores.append(entry.record.score)
+            assert len(opened) - len(scores) < MOST_UNDERWAY
+    assert scores == 3 * MOST_UNDERWAY * [None] + [7]
+
+
+def test_a_model_that_cannot_judge_at_all_is_an_error_and_no_empty_result(tmp_path):
+    class Broken(Batching):
+        def predict_stream(self, images, skip=None, *, prefetch=True):
+            raise RuntimeError("no session")
+
+    with pytest.raises(RuntimeError, match="no session"):
+        list(entries(Broken(2), "m", [image_at(tmp_path / "a.png")]))

@@ -1,4 +1,7 @@
+import itertools
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,44 @@ def test_a_rate_other_than_the_files_is_told_of(model):
     assert rate_note("line-3", own, 0.5) == (
         "line-3 judges at the false-alarm rate of 0.5 it was set to, not at its file's 0.2"
     )
+
+
+def test_two_who_change_the_rate_at_once_leave_one_rate(model, tmp_path, monkeypatch):
+    """The first to come is slow to write; the store and the model end up with the same rate all the same."""
+    with serving([model], tmp_path) as client:
+        served, store = client.service.model("part"), client.service.store
+        write, begun, slow = store.set_rate, threading.Event(), []
+
+        def delayed(name, rate):
+            write(name, rate)
+            if not slow:
+                slow.append(rate)
+                begun.set()
+                time.sleep(0.3)
+
+        monkeypatch.setattr(store, "set_rate", delayed)
+        first = threading.Thread(target=served.set_rate, args=(0.3,))
+        first.start()
+        assert begun.wait(10)
+        served.set_rate(0.4)
+        first.join()
+        assert store.rate("part") == served.model.false_alarm_rate == 0.4
+
+
+def test_parts_that_are_kept_while_the_rate_changes_are_all_in_the_monitor(model, tmp_path):
+    with serving([model], tmp_path) as client:
+        served, stop = client.service.model("part"), threading.Event()
+
+        def change():
+            for rate in itertools.cycle((0.3, 0.4)):
+                served.set_rate(rate)
+                if stop.is_set():
+                    return
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        for seed in range(12):
+            client.post("/v1/inspect", files=image(png(seed))).raise_for_status()
+        stop.set()
+        changing.join()
+        assert served.monitor.state().photos == 12

@@ -51,7 +51,7 @@ def test_if_one_cannot_be_kept_none_is(store):
     assert all(store.path(each.id, "thumbnail.jpg") is None for each in entries)
 
 
-def test_a_start_removes_what_a_crash_left_and_nothing_else(tmp_path):
+def test_a_start_sets_aside_what_a_crash_left_and_nothing_else(tmp_path, caplog):
     store = PictureStore(tmp_path)
     kept, lost = entry(store), entry(store)
     store.put([kept, lost])
@@ -60,8 +60,27 @@ def test_a_start_removes_what_a_crash_left_and_nothing_else(tmp_path):
     again = PictureStore(tmp_path)
     again.sweep(lambda ids: set(ids) & {kept.id})
     assert again.path(kept.id, "maps.tif") and again.path(lost.id, "maps.tif") is None
+    assert (tmp_path / "quarantine" / lost.id / "original.png").read_bytes() == b"original"
+    assert "1 inspections" in caplog.text and str(tmp_path / "quarantine") in caplog.text
     assert not list((tmp_path / "incoming").iterdir())
     again.close()
+
+
+def test_an_older_database_that_is_restored_costs_no_picture(model, tmp_path):
+    """All that it does not know is set aside, whole."""
+    with serving([model], tmp_path) as client:
+        known = client.post("/v1/inspect", files=image()).json()["id"]
+    shutil.copy(tmp_path / "inspections.db", tmp_path / "backup.db")
+    with serving([model], tmp_path) as client:
+        later = {client.post("/v1/inspect", files=image(png(seed))).json()["id"]: png(seed) for seed in range(5)}
+    for left in tmp_path.glob("inspections.db*"):
+        left.unlink()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "inspections.db")
+    with serving([model], tmp_path) as client:
+        assert [each["id"] for each in client.get("/v1/inspections").json()["inspections"]] == [known]
+        assert client.get(f"/v1/inspections/{known}/original").status_code == 200
+        aside = {each.name: (each / "original.png").read_bytes() for each in (tmp_path / "quarantine").iterdir()}
+        assert aside == later
 
 
 def test_one_process_and_one_database_a_folder(store):

@@ -1,4 +1,6 @@
 import concurrent.futures
+import dataclasses
+import io
 import itertools
 import socket
 import statistics
@@ -6,7 +8,9 @@ import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 from service.serving import image, png, serving
 
 from nfad import Detector
@@ -31,7 +35,7 @@ class Slow:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    def predict_stream(self, images, skip, *, prefetch):
+    def predict_stream(self, images, skip=None, *, prefetch):
         self.arrived.set()
         self.door.wait(30)
         self.streams.append(0)
@@ -167,27 +171,33 @@ def test_another_rate_holds_from_the_next_image_on_and_none_is_lost(model, tmp_p
     assert not alone.queue.alive
 
 
-@pytest.mark.parametrize("after", [0, 3])
-def test_a_model_that_fails_half_way_leaves_no_client_waiting(model, tmp_path, after):
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("bad", "status"), [((0,), 500), ((3, 7), 500), ((3, 4), 503)])
+def test_a_photo_that_the_model_fails_on_costs_no_other_its_verdict(model, tmp_path, batch, bad, status):
+    said = "[enforce fail at alloc] DefaultCPUAllocator: can't allocate memory" if status == 503 else "bad shape"
+    detector = Detector.load(model)
+    detector = dataclasses.replace(detector, config=dataclasses.replace(detector.config, batch=batch))
+    spots = [np.asarray(Image.open(io.BytesIO(png(seed))))[:8, :8].tolist() for seed in bad]
+
     class Failing:
-        def __init__(self, model):
-            self._model, self.failed = model, False
+        def predict_stream(self, images, skip=None, *, prefetch):
+            def broken():
+                for photo in images:
+                    if photo[:8, :8].tolist() in spots:
+                        raise RuntimeError(said)
+                    yield photo
 
-        def predict_stream(self, images, skip, *, prefetch):
-            judged = self._model.predict_stream(images, skip, prefetch=False)
-            for index, prediction in enumerate(judged):
-                if index == after and not self.failed:
-                    self.failed = True
-                    raise RuntimeError("out of memory, say")
-                yield prediction
+            return detector.predict_stream(broken(), skip, prefetch=prefetch)
 
-    failing = Failing(Detector.load(model))
-    alone = Alone(tmp_path, lambda: failing)
-    tickets = [alone.put(f"{seed}.png", png(seed)) for seed in range(8)]
+    alone, failing = Alone(tmp_path, lambda: failing), Failing()
+    tickets = [alone.put(f"{seed}.png", png(seed)) for seed in range(9)]
     answers = [ticket.answer.exception(30) or ticket.answer.result() for ticket in tickets]
-    failed = [isinstance(answer, ApiError) and answer.status == 500 for answer in answers]
-    assert failed[:after] == after * [False] and sum(failed) == 1 and failed[after]
+    statuses = {seed: answer.status for seed, answer in enumerate(answers) if isinstance(answer, ApiError)}
+    assert statuses == dict.fromkeys(bad, status)
     alone.queue.close()
+    kept = {each.ticket.upload.image: each.prediction.score for each in alone.kept}
+    for seed in set(range(9)) - set(bad):
+        assert kept[f"{seed}.png"] == pytest.approx(detector.predict(tmp_path / f"{seed}.png").score, rel=1e-4)
 
 
 def test_a_photo_that_breaks_the_reader_is_answered(model, tmp_path, monkeypatch):
@@ -196,7 +206,7 @@ def test_a_photo_that_breaks_the_reader_is_answered(model, tmp_path, monkeypatch
     alone = Alone(tmp_path, lambda: detector)
     for seed in range(3):
         answer = alone.put(f"{seed}.png", png(seed)).answer.exception(30)
-        assert isinstance(answer, ApiError) and answer.status == 500
+        assert isinstance(answer, ApiError) and answer.status == 503 and answer.retry_after
     alone.queue.close()
 
 

@@ -5,8 +5,10 @@ import pytest
 from service.serving import image, serving
 
 from nfad.errors import NfadError
+from nfad.service.errors import ApiError
 from nfad.service.security import is_cross_origin, is_local_host, session_cookie
 from nfad.service.settings import Retention, Settings, is_local
+from nfad.service.throttle import ATTEMPTS, CLIENTS, SECONDS, LoginThrottle
 
 TOKEN = "correct-horse-battery"
 CLOSED = [
@@ -154,3 +156,39 @@ def test_names_and_origins_by_themselves():
     assert is_local_host("localhost:80") and not is_local_host("localhost@evil.example")
     same = httpx.Headers({"host": "a:1", "origin": "http://a:1"})
     assert not is_cross_origin(same) and is_cross_origin(httpx.Headers({"host": "a:1", "origin": "http://a:2"}))
+
+
+def test_a_client_has_a_few_attempts_a_minute_and_others_are_not_held_up():
+    now = [0.0]
+    throttle = LoginThrottle(lambda: now[0])
+    for _ in range(ATTEMPTS):
+        throttle.check("a")
+        throttle.failed("a")
+        now[0] += 1
+    with pytest.raises(ApiError) as refused:
+        throttle.check("a")
+    assert refused.value.status == 429 and refused.value.retry_after == SECONDS - ATTEMPTS
+    throttle.check("b")
+    now[0] += refused.value.retry_after
+    throttle.check("a")
+    throttle.failed("a")
+    with pytest.raises(ApiError):
+        throttle.check("a")
+
+
+def test_a_thousand_clients_are_remembered_and_no_more():
+    throttle = LoginThrottle(lambda: 0.0)
+    for number in range(3 * CLIENTS):
+        throttle.check(str(number))
+        throttle.failed(str(number))
+    assert len(throttle._failures) == CLIENTS
+
+
+def test_logins_are_throttled_with_the_right_token_too_and_programs_go_on(model, tmp_path):
+    with serving([model], tmp_path, token=TOKEN) as client:
+        answers = [client.post("/v1/login", json={"token": f"wrong-{i}"}) for i in range(20)]
+        assert [each.status_code for each in answers] == ATTEMPTS * [403] + (20 - ATTEMPTS) * [429]
+        assert 1 <= int(answers[-1].headers["retry-after"]) <= SECONDS
+        assert client.post("/v1/login", json={"token": TOKEN}).status_code == 429
+        known = {"Authorization": f"Bearer {TOKEN}"}
+        assert client.post("/v1/inspect", files=image(), headers=known).status_code == 200

@@ -1,5 +1,6 @@
 import dataclasses
 import re
+import sqlite3
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -165,6 +166,17 @@ def test_reviews_rates_and_pictures(store):
     store.mark_pictures_removed(ids[:2])
     assert store.with_pictures(beyond=4) == [] and store.get(ids[0]).pictures is False
     assert store.known([ids[0], first_id(7)]) == {ids[0]}
+
+
+def test_more_ids_than_a_question_may_name_are_known(store):
+    """SQLite takes 32,766 by default, PostgreSQL 65,535."""
+    if store._engine.name == "sqlite":
+        sa.event.listen(
+            store._engine, "checkout", lambda raw, *_: raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)
+        )
+    store.add([inspection(number) for number in range(3)])
+    ids = [first_id(START + number * 1000) for number in range(70_000)]
+    assert store.known(iter(ids)) == set(ids[:3])
 
 
 @given(st.text(max_size=40))

@@ -3,13 +3,18 @@ import socket
 import struct
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from service.serving import image, png, serving
+
+from nfad.service.pictures import PictureStore
+from nfad.watch.arrivals import status_of
 
 ALIVE = {"status": "ok"}
 
@@ -248,3 +253,29 @@ def test_a_full_disk_is_a_507_before_anything_is_read(model, tmp_path):
         assert nothing_left(client)
         client.service.pictures._least_free = 0
         assert client.post("/v1/inspect", files=image()).status_code == 200
+
+
+def test_uploads_of_unknown_size_leave_the_disk_what_the_service_needs(model, tmp_path, monkeypatch):
+    """A disk of 20 MB, of which 8 must stay free; four clients say nothing and send 60 MB each."""
+    incoming, least = tmp_path / "incoming", []
+
+    def free(_):
+        least.append(20_000_000 - sum(status.size for file in incoming.iterdir() if (status := status_of(file))))
+        return least[-1]
+
+    def body():
+        yield b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
+        for _ in range(60):
+            yield bytes(1_000_000)
+        yield b"\r\n--x--\r\n"
+
+    with serving([model], tmp_path) as client, ThreadPoolExecutor(4) as pool:
+        monkeypatch.setattr(PictureStore, "free", free)
+        client.service.pictures._least_free = 8_000_000
+        headers = {"Content-Type": "multipart/form-data; boundary=x"}
+
+        def send(_):
+            return httpx.post(client.base_url.join("/v1/inspect"), content=body(), headers=headers, timeout=60)
+
+        assert [answer.status_code for answer in pool.map(send, range(4))] == 4 * [507]
+        assert min(least) > 3_000_000 and not list(incoming.iterdir())

@@ -91,7 +91,7 @@ def test_the_command_writes_resumes_and_gates(model, normals, tmp_path):
         (("--normals", "NORMALS", "--limit", "2", "--axes", "blur", "--images", "4"), "limit must lie between"),
         (("--normals", "NORMALS", "--out", "FILE"), "is a file"),
         (("--normals", "ONE"), "1 image cannot show a false-alarm rate"),
-        (("--normals", "NORMALS", "--seed", "-1"), "the seed must be 0 or more"),
+        (("--normals", "NORMALS", "--seed", "-1"), "the seed must lie between 0 and 4294967295"),
         (("--normals", "NORMALS", "--false-alarm-rate", "7"), "must lie between 0 and 1"),
     ],
 )

@@ -2,9 +2,11 @@ import os
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nfad.errors import NfadError
-from nfad.system.files import replacing
+from nfad.system.files import cut_name, inert, replacing
 
 
 @contextmanager
@@ -57,3 +59,22 @@ def test_a_file_in_two_pieces_arrives_whole(old):
         file.flush()
         file.write(b"y" * (1 << 20))
     assert old.read_bytes() == b"new " + b"y" * (1 << 20)
+
+
+@given(st.floats() | st.integers() | st.none())
+def test_numbers_are_cells_as_they_are(number):
+    assert inert(number) is number and inert(str(number)) == str(number)
+
+
+@given(st.sampled_from("=+-@\t\r"), st.text())
+def test_text_that_could_be_a_formula_is_text(first, rest):
+    cell = inert(first + rest)
+    assert cell == f"'{first}{rest}" or isinstance(float(cell), float)
+
+
+@given(st.text(max_size=99), st.integers(0, 300))
+def test_a_cut_name_is_the_beginning_of_it_in_whole_letters(name, most):
+    name = name.encode("utf-8", "ignore").decode()
+    cut = cut_name(name, most)
+    assert name.startswith(cut) and len(os.fsencode(cut)) <= most
+    assert cut == name or len(os.fsencode(name[: len(cut) + 1])) > most

@@ -1,6 +1,10 @@
+import os
 import struct
+import subprocess
+import sys
 import warnings
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,3 +239,23 @@ def test_resizing_by_weights_is_torchs_antialiased_interpolation(before, after):
     steps = torch.eye(before, dtype=torch.float64)[None, None]
     wanted = F.interpolate(steps, (after, before), mode="bilinear", antialias=True, align_corners=False)[0, 0]
     np.testing.assert_allclose(resize_weights(before, after), wanted.numpy(), atol=1e-12)
+
+
+SHORT = """
+import resource, sys
+from nfad.vision.pixels import load_image
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, used + 2**27))
+try:
+    load_image(sys.argv[1])
+except MemoryError:
+    print("short")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells a process what it has taken")
+def test_a_shortage_of_memory_is_not_told_as_a_damaged_file(tmp_path):
+    path = saved(tmp_path, np.zeros((9000, 9000, 3), np.uint8))
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", SHORT, path], capture_output=True, text=True, env=environment)
+    assert done.stdout == "short\n", done.stderr

@@ -205,12 +205,20 @@ def test_old_files_cost_a_poll_little(folder, monkeypatch):
     assert fastest(600) < 0.6 * fastest(10**9)
 
 
-def test_a_file_renamed_or_copied_into_place_is_ready_at_once(folder, clock):
-    arrivals = Arrivals(folder, lambda path: None, settle=60, clock=clock)
-    (folder / "written.png").write_text("x")
-    (folder / "renamed.tmp").write_text("x")
-    (folder / "copied.bin").write_text("x")
-    time.sleep(0.05)  # the file system's clock ticks every few milliseconds
-    (folder / "renamed.tmp").rename(folder / "renamed.png")
-    shutil.copy2(folder / "copied.bin", folder / "copied.png")
-    assert sorted(names(arrivals.poll())) == ["copied.png", "renamed.png"]
+@pytest.mark.parametrize("date", [0, 1e9, 4e9])
+def test_a_date_that_its_writer_set_does_not_make_a_file_complete(arrivals, folder, clock, date):
+    """As copying programs do that set size and date first."""
+    path = folder / "a.png"
+    for written in range(3):
+        path.write_text("x" * written + "." * (3 - written))
+        os.utime(path, (date, date))
+        assert arrivals.poll() == []
+        clock.now += 0.9
+        time.sleep(0.02)  # the file system's clock ticks every few milliseconds
+    clock.now += 0.1
+    [found] = arrivals.poll()
+    assert found.unchanged_since == clock.now - 1
+    arrivals.done(found)
+    path.write_text("xxx")
+    os.utime(path, (date, date))
+    assert arrivals.poll() == [] and list(arrivals.waiting) == ["a.png"]  # same size, same date, not the same

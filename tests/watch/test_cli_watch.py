@@ -53,7 +53,7 @@ def test_once_judges_what_is_there_into_a_folder_beside_it(model, folder, png, t
 def test_what_is_not_judged_has_its_own_count_and_exit_code(
     model, folder, png, tmp_path, detector, monkeypatch, torn, code
 ):
-    monkeypatch.setattr("nfad.model.load_model", lambda *_: Strange(detector, {"a.png": float("nan")}))
+    monkeypatch.setattr("nfad.model.load_model", lambda *_, **__: Strange(detector, {"a.png": float("nan")}))
     for name in ("a.png", "b.png"):
         (folder / name).write_bytes(png(len(name)) + name.encode())
     if torn:

@@ -73,6 +73,18 @@ def test_a_failure_is_told_once_waited_out_ever_longer_and_loses_nothing(ledger,
     assert told[1:] == ["r takes parts again"]
 
 
+def test_a_receiver_may_be_dead_for_weeks(ledger, record):
+    receiver, clock = Moody(), Clock()
+    delivery = Delivery("r", receiver, ledger, lambda sentence: None, clock)
+    receiver.error = ConnectionRefusedError("down")
+    ledger.append(record("a.png"))
+    while receiver.tries < 20_000:  # two weeks
+        assert not delivery.catch_up()
+        clock.now = delivery.due
+    receiver.error = None
+    assert delivery.catch_up() and receiver.had == ["a.png"]
+
+
 def test_what_is_refused_for_good_is_kept_as_such_and_holds_up_nobody(ledger, record):
     receiver, told = Moody(), []
     delivery = Delivery("r", receiver, ledger, told.append)

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfad.records import RECORD_FIELDS, InspectionRecord
-from nfad.watch.record import FIELDS, Fingerprint, as_line, as_path, as_text, as_values, from_values, record_of
+from nfad.watch.record import (
+    FIELDS,
+    Fingerprint,
+    NoPrediction,
+    as_line,
+    as_path,
+    as_text,
+    as_values,
+    from_values,
+    record_of,
+)
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 FILE = Fingerprint("a.png", 1, 2, "s")
@@ -58,8 +68,23 @@ def test_a_prediction_is_recorded_as_everywhere_else(detector, folder, png):
 
 
 def test_an_unreadable_file_has_a_reason_and_no_numbers(detector):
-    record = record_of("torn", FILE, "now", detector, "part", 1.26)
+    record = record_of(NoPrediction("unreadable", "torn"), FILE, "now", detector, "part", 1.26)
     assert (record.verdict, record.explanation, record.milliseconds) == ("unreadable", "torn", 1.3)
     assert not record.is_readable and record.unfiltered_verdict is None and record.nuisance_by_family == {}
     names = ("score", "threshold", "false_alarm_rate", "p_value", "excess_filtered", "participation", "gate")
     assert {getattr(record, name) for name in names} == {None}
+
+
+LETTERS = st.sampled_from([*"\\u05cdc8fFé", *map(chr, (0xD800, 0xDBFF, 0xDC80, 0xDCFF))])
+PIECES = st.lists(LETTERS | st.sampled_from(["\\udc80", "\\u005c", "\\u00", "udfff"]), min_size=1).map("".join)
+
+
+@given(PIECES)
+def test_every_name_is_text_and_leads_back_to_its_file(name):
+    text = as_text(name)
+    assert str(as_path(text)) == name and text.encode().decode() == text
+
+
+@given(PIECES, PIECES)
+def test_two_names_are_never_told_alike(one, other):
+    assert (as_text(one) == as_text(other)) == (one == other)

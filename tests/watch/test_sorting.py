@@ -7,6 +7,7 @@ from PIL import Image
 
 from nfad.errors import NfadError
 from nfad.system.files import sha256_of
+from nfad.watch import sorting
 from nfad.watch.delivery import Refused
 from nfad.watch.sinks import open_sinks
 from nfad.watch.sorting import Sorter
@@ -122,6 +123,46 @@ def test_a_part_that_is_overwritten_while_it_is_copied_leaves_no_trace(filed, fo
     with pytest.raises(Refused, match="took its name"):
         filed(prediction_of=overwritten)
     assert tree(tmp_path / "sorted") == set()
+
+
+@pytest.mark.parametrize("way", ["copy", "link", "move"])
+@pytest.mark.parametrize("stem", ["x" * 251, "é" * 125, "日" * 83])
+def test_the_longest_name_finds_a_place(filed, way, stem, tmp_path):
+    filed(way, f"{stem}.png")
+    image, picture = sorted((tmp_path / "sorted/bad").iterdir(), key=lambda path: len(path.name))
+    assert image.name.startswith(stem[:70]) and image.name.endswith("-000007.png")
+    assert picture.name == f"{image.stem}.overlay.png" and len(os.fsencode(picture.name)) <= 255
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_what_a_camera_writes_at_the_last_moment_is_not_removed_with_the_part_before(
+    filed, folder, tmp_path, monkeypatch, more
+):
+    """The camera strikes as soon as the part was looked at: once, or again while its part is put back."""
+    path, rename, written = folder / "sub/a.png", os.rename, iter([b"next", b"the one after"])
+
+    def struck(source, target):
+        if source == path:
+            path.write_bytes(next(written))
+        rename(source, target)
+        if source == path and more:
+            path.write_bytes(next(written))
+
+    monkeypatch.setattr(sorting.os, "rename", struck)
+    filed("move", verdict="normal")
+    left = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    assert left == ({"a.png": b"the one after", "a-behind-000007.png": b"next"} if more else {"a.png": b"next"})
+
+
+@pytest.mark.parametrize("content", [None, b"next"])
+def test_a_part_taken_aside_before_a_crash_is_removed_or_put_back(filed, folder, tmp_path, content):
+    _, record = filed("copy", verdict="normal")
+    path = folder / "sub/a.png"
+    aside = path.rename(path.with_name(f".nfad-{record.id}.moving"))
+    if content:
+        aside.write_bytes(content)
+    Sorter(tmp_path / "sorted", "move", folder).file(record, lambda record: None)
+    assert [each.read_bytes() for each in path.parent.iterdir()] == ([content] if content else [])
 
 
 def test_receivers_are_read_from_what_a_person_writes(folder, tmp_path):

@@ -3,6 +3,8 @@ import time
 from collections import Counter
 
 import pytest
+from parts import part
+from PIL import Image
 from watch.running import QUICK, Running, Strange, Wrapped, names, until
 
 from nfad.errors import NfadError
@@ -98,6 +100,71 @@ def test_what_is_not_judged_goes_its_own_way_to_every_receiver(watch, detector, 
     assert not any(folder.iterdir())
 
 
+def test_names_that_are_no_text_or_look_like_one_are_judged_or_told_and_sorted(watch, folder, tmp_path, png, lines):
+    odd = [b"\xe9.png", b"\xed\xa0\x80.png", rb"\udc80.png", rb"\u005cudc80.png", b"new\nline.png"]
+    for i, name in enumerate(odd):
+        (folder / os.fsdecode(name)).write_bytes(png(i))
+    (folder / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    records, warnings, tally = watch(sorters=[Sorter(tmp_path / "sorted", "move", folder)])
+    assert tally.total() == len({record.image for record in records}) == 6 == len(lines()) and not warnings
+    assert tally["unreadable"] == 1 and [path.name for path in folder.iterdir()] == [os.fsdecode(b"\xff.png")]
+    sorted_names = {os.fsencode(path.name) for path in (tmp_path / "sorted").glob("*/*") if "overlay" not in path.name}
+    assert {name.rpartition(b"-")[0] + b".png" for name in sorted_names} == set(odd)
+
+
+def test_a_file_of_a_preset_size_and_date_is_judged_when_it_is_whole(detector, folder, tmp_path):
+    """A bitmap can be read as soon as it has its size, whatever is in it."""
+    Image.fromarray(part(3)).save(tmp_path / "whole.bmp")
+    whole, path = (tmp_path / "whole.bmp").read_bytes(), folder / "a.bmp"
+    with Running(detector, folder, tmp_path / "results") as running:
+        for share in range(1, 11):
+            with path.open("r+b" if path.exists() else "wb") as file:
+                file.write(whole[: len(whole) * share // 10])
+                file.truncate(len(whole))
+            os.utime(path, (1e9, 1e9))
+            time.sleep(0.01)
+        assert until(lambda: running.records)
+        time.sleep(3 * QUICK.settle)
+    assert running.records[-1].score == detector.predict(path).score  # never only the half of it
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no kernel"), MemoryError()])
+def test_a_photo_that_the_model_fails_on_is_not_judged_and_holds_up_nobody(
+    watch, detector, folder, tmp_path, png, lines, error
+):
+    for i, name in enumerate(("a.png", "b.png", "c.png")):
+        (folder / name).write_bytes(png(i))
+        os.utime(folder / name, (i, i))
+
+    class Failing(Wrapped):
+        def predict(self, given):
+            if given.name == "a.png":
+                raise error
+            return detector.predict(given)
+
+    sorter = Sorter(tmp_path / "sorted", "move", folder)
+    records, warnings, tally = watch(Failing(detector), sorters=[sorter])
+    assert names(records) == ["b.png", "c.png", "a.png"] and not warnings
+    assert tally["not judged"] == 1 and lines()[2]["verdict"] == "not judged" and lines()[2]["score"] is None
+    assert ("no kernel" if str(error) else "not enough memory") in lines()[2]["explanation"]
+    assert [path.name for path in (tmp_path / "sorted/not-judged").iterdir()] == ["a-000003.png"]
+    assert watch(Failing(detector), sorters=[sorter])[0] == []  # nor at the next start
+
+
+def test_a_shortage_that_passes_is_not_told_as_the_photo_s_fault(watch, detector, folder, png):
+    (folder / "a.png").write_bytes(png(1))
+    short = [MemoryError(), RuntimeError("std::bad_alloc")]
+
+    class Short(Wrapped):
+        def predict(self, given):
+            if short:
+                raise short.pop()
+            return detector.predict(given)
+
+    [record] = watch(Short(detector))[0]
+    assert record.score == detector.predict(folder / "a.png").score and not short
+
+
 def test_a_file_that_changes_while_it_is_judged_is_judged_as_it_ends_up(watch, detector, folder, png):
     path = folder / "a.png"
     path.write_bytes(png(1))
@@ -177,3 +244,50 @@ def test_results_of_another_folder_and_senseless_places_are_refused(watch, detec
         Watch(detector, "", tmp_path / "absent", tmp_path / "results")
     with pytest.raises(NfadError, match="settle is a number of seconds"):
         Pace(settle=-1)
+
+
+def test_a_full_disk_is_waited_out_and_nothing_is_lost_or_judged_twice(detector, folder, tmp_path, png):
+    class Filling(Wrapped):
+        """SQLite gets no page more from the fourth photo on, until it has failed twice."""
+
+        left = 2
+
+        def predict(self, given):
+            sql = running.watch._ledger._sql
+            full = len(running.records) >= 3 and len(running.warnings) < 1
+            if full or (running.warnings and self.left):
+                self.left -= bool(running.warnings)
+                [pages] = sql.execute("PRAGMA page_count").fetchone()
+            else:
+                pages = 10**6
+            sql.execute(f"PRAGMA max_page_count = {pages}")
+            return detector.predict(given)
+
+    running = Running(Filling(detector), folder, tmp_path / "results", sorters=[Sorter(tmp_path / "s", "move", folder)])
+    count = 0
+    with running:
+        while not running.warnings and count < 200:
+            (folder / f"{count:03}.png").write_bytes(png(count))
+            count += 1
+            assert until(lambda wanted=count: len(running.records) == wanted or running.warnings)
+        assert "is full" in running.warnings[0] and "no file is lost" in running.warnings[0]
+        assert until(lambda: len(running.records) == count and not any(folder.iterdir()))
+    assert names(running.records) == [f"{i:03}.png" for i in range(count)]
+    assert len(running.warnings) == 2 and running.warnings[1].endswith("takes records again")
+
+
+def test_on_a_full_disk_once_says_so_and_ends(detector, folder, tmp_path, png):
+    class Full(Wrapped):
+        def predict(self, given):
+            [pages] = watching._ledger._sql.execute("PRAGMA page_count").fetchone()
+            watching._ledger._sql.execute(f"PRAGMA max_page_count = {pages}")
+            return detector.predict(given)
+
+    for i in range(40):
+        (folder / f"{i}.png").write_bytes(png(i))
+    watching = Watch(Full(detector), "part", folder, tmp_path / "results", pace=QUICK)
+    with pytest.raises(NfadError, match="is its disk full"):
+        watching.run(once=True)
+    assert 0 < watching.tally.total() < 40
+    rest = Watch(detector, "part", folder, tmp_path / "results", pace=QUICK).run(once=True)
+    assert watching.tally.total() + rest.total() == 40

@@ -20,7 +20,7 @@ REASONS = {
     408: "The upload took too long.",
     413: "The upload is too large.",
     422: "A parameter is not allowed.",
-    429: "The queue is full; Retry-After says when to try again.",
+    429: "The queue is full, or too many wrong tokens came; Retry-After says when to try again.",
     500: "The image could not be judged for a reason that lies with the service.",
     503: "The database does not answer, or the service is stopping.",
     507: "The disk is full.",

@@ -9,17 +9,22 @@ from nfad.service.errors import ApiError
 from nfad.service.routes.dependencies import ServiceDep, errors
 from nfad.service.schemas import Me, TokenIn
 from nfad.service.security import COOKIE, is_authenticated, session_cookie, tokens_match
+from nfad.service.throttle import LoginThrottle
 
 router = APIRouter(prefix="/v1", tags=["Page"])
 COOKIE_SECONDS = 30 * 24 * 3600
 
 
-@router.post("/login", status_code=204, summary="Get the page's cookie", responses=errors(400, 413))
+@router.post("/login", status_code=204, summary="Get the page's cookie", responses=errors(400, 413, 429))
 def login(request: Request, service: ServiceDep, given: TokenIn) -> Response:
     token = service.settings.token
     if token is None:
         raise ApiError(400, "this service has no token; there is nothing to log in to")
+    throttle: LoginThrottle = request.app.state.logins
+    client = request.client.host if request.client else ""
+    throttle.check(client)
     if not tokens_match(given.token, token):
+        throttle.failed(client)
         raise ApiError(403, "that is not the token of this service")
     response = Response(status_code=204)
     secure = request.url.scheme == "https"
