@@ -15,6 +15,7 @@ ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
 EVIDENCE = ("auto", "filtered", "placed")
 HOLDOUT = 0.3
+PAIRS = {True: 6, False: 12}  # with acquisitions, which the reference sees too, and without
 GATED = {"local_share": 0.25, "incidence": "columns", "gate": "participation"}
 RENAMED = {"top": "top_fraction"}  # settings by the names they once had
 
@@ -47,7 +48,7 @@ class Config:
         default_factory=lambda: {"photometric": 0.125, "background": 0.04, "sensor": 0.125}
     )  # columns a family, or (below 1) a share of the channels; 0 leaves the family out
     basis: str = "mir"
-    pairs: int | None = 12  # images each intervention is applied to; None: all
+    pairs: int | None = PAIRS[True]  # images each intervention is applied to; None: all
     displacements: int | None = None  # token displacements kept per family and block; None: all
     basis_size: int | None = None  # side at which interventions are seen; None: size
     localization: str = "detection"  # its map: the detection map, or ("global") the paper's gated V_g
@@ -166,7 +167,8 @@ class Config:
         return cls.from_dict(PRESETS[name]).changed(**changes)
 
     def changed(self, **changes: Any) -> Config:
-        """The same with other settings, and with what they imply: a student's order, the gate's of a gated map."""
+        """The same with other settings, and with what they imply: a student's order, the gate's of a gated map, more
+        pairs without acquisitions."""
         values = self.as_dict()
         if changes.get("reference") == "student":  # it is trained on raw tokens
             values["order"] = "fit-then-filter"
@@ -175,6 +177,8 @@ class Config:
         acquisitions, reference = (changes.get(name, values[name]) for name in ("acquisitions", "reference"))
         if (bool(acquisitions) and reference != "student") != self.cross_fitted:
             values["holdout"] = None
+        if bool(acquisitions) != bool(self.acquisitions) and self.pairs == PAIRS[bool(self.acquisitions)]:
+            values["pairs"] = PAIRS[bool(acquisitions)]
         return self.from_dict(values | {RENAMED.get(name, name): value for name, value in changes.items()})
 
     @classmethod

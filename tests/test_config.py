@@ -83,6 +83,13 @@ def test_a_share_is_held_out_where_nothing_is_cross_fitted():
     assert Config.preset("paper").acquisitions == 0 and Config.preset("paper").holdout == 0.02
 
 
+def test_without_acquisitions_every_intervention_is_seen_on_more_images():
+    assert (Config().pairs, Config().changed(acquisitions=0).pairs) == (6, 12)
+    assert Config().changed(acquisitions=0).changed(acquisitions=9).pairs == 6
+    assert Config().changed(acquisitions=0, pairs=5).pairs == Config(pairs=5).changed(acquisitions=0).pairs == 5
+    assert Config.preset("paper").changed(acquisitions=300).pairs is None
+
+
 @pytest.mark.parametrize(
     ("changes", "candidates"),
     [

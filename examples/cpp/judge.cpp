@@ -65,12 +65,17 @@ double read_number(const fs::path& path, const std::string& name) {
 }
 
 // Before the threshold: every comparison with a score that is no number is false, and would let the part pass. A graph
-// without `strangeness` cannot tell what it was not fitted for.
-bool is_judged(ov::CompiledModel& model, ov::InferRequest& request) {
+// without `strangeness` cannot tell what it was not fitted for. A photo a little outside of that is judged only if its
+// score is above every held-out normal's.
+bool is_judged(ov::CompiledModel& model, ov::InferRequest& request, const fs::path& metadata) {
     for (const auto* score : {"score", "unfiltered_score"})
         if (!std::isfinite(request.get_tensor(score).data<float>()[0])) return false;
     for (const auto& output : model.outputs())
-        if (output.get_names().count("strangeness")) return !(request.get_tensor(output).data<float>()[0] > 1);
+        if (output.get_names().count("strangeness")) {
+            const float strangeness = request.get_tensor(output).data<float>()[0];
+            if (!(strangeness > 1)) return true;
+            return strangeness <= 2 && request.get_tensor("score").data<float>()[0] > read_number(metadata, "highest");
+        }
     return true;
 }
 
@@ -96,7 +101,7 @@ int main(int count, char** arguments) try {
 
     const float score = request.get_tensor("score").data<float>()[0];
     const float unfiltered = request.get_tensor("unfiltered_score").data<float>()[0];
-    const bool judged = is_judged(model, request);
+    const bool judged = is_judged(model, request, metadata);
     std::cout << (!judged ? "not judged" : score > threshold ? "anomalous" : "normal") << "  score " << score
               << "  threshold " << threshold << "  unfiltered score " << unfiltered << '\n';
     return judged ? 0 : 3;

@@ -18,6 +18,7 @@ from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.system.progress import Progress
+from nfad.verdict.prediction import FAR
 from nfad.vision.corruptions import suite
 from nfad.vision.images import load_part, to_view
 from nfad.vision.interventions import SETS, intervene
@@ -28,7 +29,7 @@ NORMALS = 16  # images looked at, each also corrupted once and edited once
 MAPS = ("map", "unfiltered_map", "detection_map")
 
 
-TIE = 1e-3  # torch's own score this near its threshold, or strangeness this near 1: rounding decides, no verdict flips
+TIE = 1e-3  # a score this near its threshold, or strangeness this near 1 or 2: rounding decides, and no verdict flips
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def compare(
         strange.append(_strangeness_drift(wanted.strangeness, found.strangeness))
         for score, threshold, verdict, own_score, own_verdict in _verdicts(wanted, found):
             drifts.append(abs(own_score - score) / max(1, abs(score)))
-            tie = _near(wanted.strangeness, 1) or (wanted.is_judged and found.is_judged and _near(score, threshold))
+            tie = _on_an_edge(detector, wanted) or (wanted.is_judged and found.is_judged and _near(score, threshold))
             ties += tie
             flips += not tie and verdict != own_verdict
         if progress:
@@ -121,6 +122,12 @@ def _verdicts(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, fl
     yield wanted.score, wanted.threshold, wanted.verdict, found.score, found.verdict
     unfiltered = wanted.unfiltered_score, wanted.unfiltered_threshold, wanted.unfiltered_verdict
     yield *unfiltered, found.unfiltered_score, found.unfiltered_verdict
+
+
+def _on_an_edge(detector: Detector, wanted: Prediction) -> bool:
+    """Of what is judged: see `Rule`."""
+    strangeness, highest = wanted.strangeness, detector.held_out.highest
+    return _near(strangeness, 1) or (strangeness > 1 and (_near(strangeness, FAR) or _near(wanted.score, highest)))
 
 
 def _near(value: float, limit: float) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nfad.config import Config
-from nfad.fitting.tokens import TokenCache
+from nfad.fitting.tokens import TokenCache, look_at
 from nfad.fitting.views import AcquiredViews, DamagedViews
 from nfad.operator import MomentFitter, Moments
 from nfad.reference.judgeable import quarter_tokens
@@ -206,7 +206,7 @@ def look_at_damaged(
     found = []
     for chosen in torch.arange(len(views)).split(batch):
         seen = views(chosen)
-        tokens, prior = teacher.tokens_and_prior(seen)
+        tokens, prior = look_at(teacher, seen, look.config.foreground)
         student = look.scorers[0].predicted(seen)
         taken = views.as_taken[chosen]
         found += look(views.images[chosen], taken, tokens, prior, photo_numbers(seen), student)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nfad.fitting.views import AcquiredViews, ViewCache
@@ -20,11 +20,19 @@ from nfad.vision.teacher import Teacher
 class TokenCache:
     """Tokens at fp16 and the prior at fp32, memory-mapped on disk; what does not fit is computed again when asked for.
 
-    fp16 costs a cosine about 1e-7: a token's rounding errors are relative and independent.
+    fp16 costs a cosine about 1e-7: a token's rounding errors are relative and independent. Without `with_prior` the
+    prior is left at 0, and a ViT's last blocks are not run.
     """
 
-    def __init__(self, teacher: Teacher, views: ViewCache | AcquiredViews, batch: int, directory: Path) -> None:
-        self.views = views
+    def __init__(
+        self,
+        teacher: Teacher,
+        views: ViewCache | AcquiredViews,
+        batch: int,
+        directory: Path,
+        with_prior: bool = True,
+    ) -> None:
+        self.views, self._with_prior = views, with_prior
         self.numbers = torch.zeros(len(views), len(NUMBERS))  # of every photo, once the cache is filled
         self._teacher, self._batch = teacher, batch
         tokens = teacher.grid**2
@@ -48,7 +56,7 @@ class TokenCache:
         """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
         for indices in torch.arange(len(self.views)).split(self._batch):
             views = self.views(indices)
-            tokens, prior = self._teacher.tokens_and_prior(views)
+            tokens, prior = look_at(self._teacher, views, self._with_prior)
             self.numbers[indices] = photo_numbers(views)
             kept = indices[indices < self._cached]
             for store, block in zip(self._blocks, tokens, strict=True):
@@ -64,4 +72,13 @@ class TokenCache:
             chosen = indices.numpy()
             blocks = [torch.from_numpy(store[chosen]).float() for store in self._blocks]
             return blocks, torch.from_numpy(self._priors[chosen])
-        return self._teacher.tokens_and_prior(self.views(indices))
+        return look_at(self._teacher, self.views(indices), self._with_prior)
+
+
+def look_at(
+    teacher: Teacher, views: Float[Tensor, "view 3 size size"], with_prior: bool
+) -> tuple[list[Tensor], Float[Tensor, "view token"]]:
+    """Tokens and prior; the latter is 0 where nobody asks for it."""
+    if with_prior:
+        return teacher.tokens_and_prior(views)
+    return teacher.tokens(views), torch.zeros(len(views), teacher.grid**2)

@@ -62,7 +62,7 @@ def in_all_lights(
     shuffled = held[torch.randperm(len(held), generator=torch.Generator().manual_seed(config.seed))]
     lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed)
     (folder := directory / "acquired").mkdir()
-    acquired = TokenCache(teacher, lit, config.batch, folder)
+    acquired = TokenCache(teacher, lit, config.batch, folder, with_prior=config.foreground)
     moments = FoldMoments(folds, teacher)
     for chosen in fit.split(config.batch):
         moments.add(chosen, cache.read(chosen)[0], taken=True)

@@ -11,6 +11,8 @@ import numpy as np
 from nfad.records import Geometry, Prediction
 from nfad.verdict.threshold import Threshold
 
+FAR = 2.0  # a strangeness above which no score is believed; a broken part, too, looks less like the part
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -43,7 +45,7 @@ class Rule:
         return cls(held_out, *held_out.at(rate))
 
     def __call__(self, out: Outputs, geometry: Geometry | None = None, source: str = "") -> Prediction:
-        why_not = _why_not_judged(out)
+        why_not = self._why_not_judged(out)
         return Prediction(
             score=out.score,
             is_anomalous=not why_not and out.score > self.threshold,
@@ -66,9 +68,10 @@ class Rule:
             why_not_judged=why_not,
         )
 
-
-def _why_not_judged(out: Outputs) -> str:
-    """A number that is none can never become "normal"."""
-    if not (math.isfinite(out.score) and math.isfinite(out.unfiltered_score)):
-        return "the model found no finite score for this photo"
-    return out.strange if out.strangeness > 1 else ""
+    def _why_not_judged(self, out: Outputs) -> str:
+        """A number that is none can never become "normal". A photo a little outside of what the fit has seen is
+        anomalous if its score is above every held-out normal's, which no supported rate changes."""
+        if not (math.isfinite(out.score) and math.isfinite(out.unfiltered_score)):
+            return "the model found no finite score for this photo"
+        broken = out.score > self.held_out.highest and out.strangeness <= FAR
+        return out.strange if out.strangeness > 1 and not broken else ""

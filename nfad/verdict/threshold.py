@@ -30,6 +30,11 @@ class Threshold:
         return len(set(self.images)) if self.images else len(self.filtered)
 
     @property
+    def highest(self) -> float:
+        """The largest filtered score of any held-out view."""
+        return max(self.filtered)
+
+    @property
     def smallest_rate(self) -> float:
         return smallest_rate(self.count)
 

@@ -123,11 +123,21 @@ def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
 
 
 @pytest.mark.parametrize("above", [False, True])
-@pytest.mark.parametrize(("green", "verdict"), [(99, "judged"), (100, "judged"), (101, "not judged")])
-def test_what_the_fit_does_not_span_is_not_judged_whatever_its_score(judge, tmp_path, above, green, verdict):
-    """The rule is strangeness > 1, as in nfad."""
+@pytest.mark.parametrize(
+    ("green", "highest", "verdict"),
+    [
+        (99, 99, "judged"),
+        (100, 99, "judged"),
+        (101, 50, "not judged"),
+        (200, 49.9, "judged"),
+        (201, 49.9, "not judged"),
+    ],
+)
+def test_what_the_fit_does_not_span_is_not_judged(judge, tmp_path, above, green, highest, verdict):
+    """The rule is strangeness > 1, or > 2 where the score is above every normal's, as in nfad."""
     contract(tmp_path, strangeness=True)
-    (tmp_path / "model.json").write_text(json.dumps({"format": 4, "threshold": 49.5 if above else 50.5}))
+    metadata = {"format": 4, "threshold": 49.5 if above else 50.5, "highest": highest}
+    (tmp_path / "model.json").write_text(json.dumps(metadata))
     Image.fromarray(np.full((8, 6, 3), (50, green, 7), np.uint8)).save(tmp_path / "a.ppm")
     told, score, _, unfiltered = said(judge(tmp_path, tmp_path / "a.ppm"))
     wanted = ("anomalous" if above else "normal") if verdict == "judged" else "not judged"

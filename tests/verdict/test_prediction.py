@@ -40,9 +40,22 @@ def test_above_all_held_out_normals_the_p_value_is_the_smallest_there_is():
     assert prediction.normals == 20 and prediction.p_value == RULE.held_out.smallest_rate
 
 
-def test_what_the_fit_does_not_span_is_not_judged_whatever_its_score():
-    for score in (-5.0, 100.0):
-        prediction = judged(score, strangeness=1.01, strange="does not look like the fitted part")
-        assert (prediction.verdict, prediction.is_anomalous) == (NOT_JUDGED, False)
-        assert prediction.explain() == "Not judged: does not look like the fitted part."
-    assert judged(0.0, strangeness=1.0, strange="does not look like the fitted part").verdict == NORMAL
+STRANGE = "does not look like the fitted part"
+
+
+@pytest.mark.parametrize(("score", "strangeness"), [(-5.0, 1.01), (19.0, 1.01), (19.0, 2.0), (19.1, 2.01), (1e6, 9.0)])
+def test_what_the_fit_does_not_span_is_not_judged(score, strangeness):
+    prediction = judged(score, strangeness=strangeness, strange=STRANGE)
+    assert (prediction.verdict, prediction.is_anomalous) == (NOT_JUDGED, False)
+    assert prediction.explain() == f"Not judged: {STRANGE}."
+
+
+def test_what_the_fit_spans_is_judged():
+    assert judged(0.0, strangeness=1.0, strange=STRANGE).verdict == NORMAL
+
+
+@pytest.mark.parametrize("rate", [1 / 21, 0.1, 0.5, 0.9])
+def test_a_little_outside_and_above_every_normal_is_a_defect_at_any_rate(rate):
+    rule = Rule.at(RULE.held_out, rate)
+    out = Outputs(19.1, 0.0, MAP, MAP, participation=0.5, nuisance_fraction=0.1, strangeness=2.0, strange=STRANGE)
+    assert rule(out).verdict == ANOMALOUS
