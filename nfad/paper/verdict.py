@@ -83,6 +83,11 @@ class VerdictCell:
         return key_of(self.settings)
 
     @property
+    def part(self) -> str:
+        name, category = self.dataset.name, self.dataset.category
+        return category if name in ("mvtec-ad", "folder", "demo") else f"{name} {category}"
+
+    @property
     def arm(self) -> str:
         return METHODS[self.method][1] if self.method in METHODS else "filtered"
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from nfad.evaluation.metrics import image_metrics
 from nfad.paper.verdict import AS_TAKEN, HELD_BACK, RATES, Result, VerdictCell
-from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Dataset
+from nfad.paper.verdict_pairs import as_markdown as pairs_as_markdown
+from nfad.paper.verdict_pairs import differences
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
 from nfad.stats.conformal import smallest_rate
 from nfad.stats.verdicts import verdict_error
 
@@ -61,7 +63,7 @@ def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
     kept = [(score, judged) for _, score, judged in by_shift.get(HELD_BACK, [])]
     said = [verdict_of(scores[column], judged or not third, limit) for _, *scores, judged in result["strangers"]]
     return VerdictRow(
-        _part(cell.dataset), cell.method, cell.config.seed, rate, *(float(share) for share in np.mean(shares, axis=0)),
+        cell.part, cell.method, cell.config.seed, rate, *(float(share) for share in np.mean(shares, axis=0)),
         as_taken=as_taken, strangers=len(said), strangers_passed=said.count(NORMAL),
         held_back=(sum(judged and score > limit for score, judged in kept), sum(judged for _, judged in kept)),
     )  # fmt: skip
@@ -76,10 +78,6 @@ def verdict_of(score: float | None, judged: bool, limit: float) -> str:
     if score is None or not judged:
         return NOT_JUDGED
     return ANOMALOUS if score > limit else NORMAL
-
-
-def _part(dataset: Dataset) -> str:
-    return dataset.category if dataset.name in ("mvtec-ad", "folder", "demo") else f"{dataset.name} {dataset.category}"
 
 
 def as_markdown(rows: Sequence[VerdictRow]) -> str:
@@ -129,6 +127,9 @@ def written(
         "Verdict error: (good parts flagged + bad parts passed) / 2. What is not judged is stopped, so neither flagged "
         "nor passed; it is told apart. Shares are means over the shifts, ± the spread over seeds. AUROC is inside a "
         f"shift. Strangers are photos without such a part.\n\n{told}{as_markdown(rows)}\n"
+        "## nfad less the others, on the same photos\n\n"
+        "Means over seeds and shifts, 95 % intervals from photos drawn anew; bold where zero is excluded.\n\n"
+        f"{pairs_as_markdown(differences(cells, results, rate))}\n"
         "## The stated rates, under acquisitions drawn by another generator\n\n"
         "Good test parts under ImageNet-C, severities 1 to 3, one each; all seeds together.\n\n"
         f"{rates_as_markdown(stated_rates(cells, results))}"

@@ -1,0 +1,56 @@
+"""What a verdict to trust costs beside the filter alone: the fit, and judging one photo after the other.
+
+    python benchmarks/verdict_costs.py DATA [--repeats 3]
+
+Ratios of `embedded` and `embedded-fast` to the same preset with acquisitions=0, side by side in one run: fits of 60
+photos of 256², then batches of views, with the spread over repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from costs import ratio
+
+from nfad import Config, Detector
+from nfad.system.platform import keep_freed_memory
+from nfad.vision.images import find_images
+from nfad.vision.teacher import load_teacher
+
+RESULTS = Path(__file__).parent / "results" / "verdict_costs.md"
+
+
+def measured(preset: str, images: list[Path], repeats: int) -> dict[str, tuple[float, float, float]]:
+    now = Config.preset(preset, false_alarm_rate=0.05)
+    before = now.changed(acquisitions=0)
+    teacher = load_teacher(now.teacher, None, now.blocks, now.prior_blocks, now.size)
+    fitted: dict[bool, Detector] = {}
+
+    def fit(config: Config) -> None:
+        fitted[config.acquisitions > 0] = Detector.fit(images, config, teacher=teacher)
+
+    fits = ratio(lambda: fit(now), lambda: fit(before), repeats)
+    views = torch.rand(8, 3, now.size, now.size)
+    judging = ratio(lambda: fitted[True].predict_tensor(views), lambda: fitted[False].predict_tensor(views), 30)
+    return {f"{preset}, fit of 60 photos": fits, f"{preset}, judging": judging}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    keep_freed_memory()
+    images = list(find_images(options.data / "mvtec_256" / "bottle" / "train" / "good"))[:60]
+    lines = ["| with acquisitions / the filter alone | median ratio | lowest–highest |", "| --- | --- | --- |"]
+    for preset in ("embedded-fast", "embedded"):
+        for what, (middle, low, high) in measured(preset, images, options.repeats).items():
+            lines.append(f"| {what} | {middle:.2f} | {low:.2f}–{high:.2f} |")
+            print(lines[-1], flush=True)
+    RESULTS.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
