@@ -93,7 +93,7 @@ def test_what_is_not_judged_goes_its_own_way_to_every_receiver(watch, detector, 
     assert {each["verdict"] for each in receiver.accepted} == {"not judged"} and len(receiver.accepted) == 3
     assert [line["verdict"] for line in lines()] == ["not judged"] * 3
     assert all(line["explanation"].startswith("Not judged: ") for line in lines())
-    assert {line["image"]: line["strangeness"] for line in lines()} == dict.fromkeys(scores, 1.5)
+    assert {line["image"]: line["strangeness"] for line in lines()} == dict.fromkeys(scores, 2.5)
     assert [path.name for path in (tmp_path / "sorted").iterdir() if path.is_dir()] == ["not-judged"]
     filed = {path.name for path in (tmp_path / "sorted/not-judged").iterdir()}
     assert filed == {
