@@ -37,7 +37,7 @@ ROOMS = {
         "anomalib", "config", "data", "detector", "errors", "evaluation", "fitting", "hosts", "records", "reference",
         "report", "stats", "system", "vision",
     },
-    "watch": {"errors", "model", "records", "report", "system", "vision"},
+    "watch": {"drift", "errors", "model", "records", "report", "system", "vision"},
     "service": {"drift", "errors", "model", "records", "report", "stats", "system", "vision"},
     "cli": {
         "artifact", "auto", "config", "data", "deploy", "detector", "errors", "evaluation", "model", "paper", "records",

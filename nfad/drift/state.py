@@ -14,7 +14,8 @@ DEFECTS = "more defects"
 ABSORBED_AND_DEFECTS = "acquisition drift, absorbed by the filter, and more defects"
 UNSETTLED = "more flagged parts, cause not settled"
 UNJUDGED = "many photos are not judged"  # before all others, which speak of the judged ones alone
-VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED)
+FROZEN = "the camera shows the same frame"  # before what is said of parts, which is then said of one
+VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED, FROZEN)
 
 
 @dataclass(frozen=True)

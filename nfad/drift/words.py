@@ -66,6 +66,14 @@ def unjudged_effect(count: int, photos: int, tolerated: float, alarm: bool) -> s
     )
 
 
+def frozen(count: int) -> str:
+    """What is to be said, and nothing else, of a camera that has stopped."""
+    return (
+        f"The last {count:,} photos show the very same frame: the camera, or what fetches its photos, has stopped, and "
+        "their verdict is that of one part, whatever lies before the camera."
+    )
+
+
 def with_unjudged(parts: str, judged: int, photos: int, unjudged: Answer) -> str:
     """The sentence on the judged parts with what is to be said of the photos that are not."""
     if unjudged.alarm:

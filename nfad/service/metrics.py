@@ -22,6 +22,9 @@ class Metrics:
         )
         self.waiting = Gauge("nfad_queue_waiting", "Images waiting for a model.", ["model"], registry=here)
         self.drift = Gauge("nfad_drift", "1 while there is a drift alarm, else 0.", ["model"], registry=here)
+        self.frozen = Gauge(
+            "nfad_camera_frozen", "1 while the photos show the very same frame, else 0.", ["model"], registry=here
+        )
         self.free = Gauge("nfad_disk_free_bytes", "Free on the disk of the pictures.", registry=here)
 
     def text(self) -> bytes:

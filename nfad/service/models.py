@@ -49,6 +49,7 @@ class ServedModel:
             metrics.inspections.labels(name, verdict)  # from the start, so that an alert finds a zero and not nothing
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
         metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
+        metrics.frozen.labels(name).set_function(lambda: float(self.monitor.frozen))
 
     def set_rate(self, rate: float) -> None:
         """Set the false-alarm rate from the next image on, also after a restart."""
@@ -91,8 +92,8 @@ class ServedModel:
                 for inspection in inspections:
                     self._pictures.remove(inspection.id)
                 raise ApiError(503, "the database does not answer; send the image again", retry_after=5) from None
-            for inspection in inspections:
-                self.monitor.update(inspection)
+            for each, inspection in zip(results, inspections, strict=True):
+                self.monitor.update(inspection, each.frame)
         now = time.perf_counter()
         for each, inspection in zip(results, inspections, strict=True):
             self._metrics.inspections.labels(self.name, inspection.verdict).inc()

@@ -12,6 +12,7 @@ import math
 import queue
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -52,6 +53,7 @@ class Result:
     prediction: Prediction
     model: Model  # as it was at that moment: its rate may be changed at any time
     milliseconds: float
+    frame: int  # a hash of the photo's pixels
 
 
 Keep = Callable[[Sequence[Result]], Sequence[Inspection]]
@@ -116,7 +118,7 @@ class Queue:
 
     def _predict(self, first: Ticket) -> None:
         """This image and all that come until the queue is empty, as one stream: the next is read during the last."""
-        model, taken = self._current(), deque[tuple[Ticket, np.ndarray]]()
+        model, taken = self._current(), deque[tuple[Ticket, np.ndarray, int]]()
         opening: Ticket | None = first
 
         def photos() -> Iterator[np.ndarray]:
@@ -129,27 +131,28 @@ class Queue:
                     except NfadError as error:
                         opening.answer.set_exception(ApiError(400, opening.upload.without_path(error)))
                     else:
-                        taken.append((opening, for_display(photo, THUMBNAIL_SIDE)))
+                        taken.append((opening, for_display(photo, THUMBNAIL_SIDE), _frame(photo)))
                         opening = None
                         yield photo
                 opening = self._next() if self._current() is model else None
 
         def skip(_: object, reason: str) -> None:
-            ticket, _ = taken.pop()
+            ticket, _, _ = taken.pop()
             ticket.answer.set_exception(ApiError(400, reason.replace("the array", "the upload")))
 
         since, count = time.perf_counter(), 0
         try:
             for prediction in model.predict_stream(photos(), skip, prefetch=True):
-                ticket, thumbnail = taken.popleft()
+                ticket, thumbnail, frame = taken.popleft()
                 now, count = time.perf_counter(), count + 1
-                self._results.put(Result(ticket, thumbnail, prediction, model, (now - ticket.since) * 1000))
+                milliseconds = (now - ticket.since) * 1000
+                self._results.put(Result(ticket, thumbnail, prediction, model, milliseconds, frame))
                 if count == self._batch or not taken:
                     self._seconds += 0.2 * ((now - since) / count - self._seconds)
                     since, count = now, 0
         except Exception:
             log.exception("images could not be judged together")  # the fault of one, of which the others know nothing
-            for ticket in [*(ticket for ticket, _ in taken), *([opening] if opening else [])]:
+            for ticket in [*(ticket for ticket, _, _ in taken), *([opening] if opening else [])]:
                 self._predict_alone(ticket, model)
 
     def _predict_alone(self, ticket: Ticket, model: Model) -> None:
@@ -165,7 +168,7 @@ class Queue:
             ticket.answer.set_exception(short if is_shortage(error) else ApiError(500, FAILED))
         else:
             thumbnail, milliseconds = for_display(photo, THUMBNAIL_SIDE), (time.perf_counter() - ticket.since) * 1000
-            self._results.put(Result(ticket, thumbnail, prediction, model, milliseconds))
+            self._results.put(Result(ticket, thumbnail, prediction, model, milliseconds, _frame(photo)))
 
     def _next(self) -> Ticket | None:
         """Whatever waits now; None if nothing does. The end mark stays in the queue."""
@@ -200,6 +203,11 @@ class Queue:
         with contextlib.suppress(queue.Empty):
             for _ in range(self._batch - 1):
                 yield self._results.get(timeout=max(0, until - time.perf_counter()) if self.waiting else 0)
+
+
+def _frame(photo: np.ndarray) -> int:
+    """Quick, and enough to tell a frame from the one before it."""
+    return zlib.crc32(np.ascontiguousarray(photo).data)
 
 
 def _fail(tickets: Sequence[Ticket], error: Exception) -> None:

@@ -235,6 +235,7 @@ class DriftOut(BaseModel):
     parts: int = Field(description="photos that were judged")
     since: int | None = Field(description="number of a part")
     since_time: str | None = Field(description="of the first photo that was not judged, if that is the alarm")
+    same_frames: int = Field(description="photos in a row, to the newest, that show the very same frame")
     questions: dict[str, Question]
     normals: Block
     blocks: list[Block]

@@ -19,6 +19,8 @@ FORMATS = {
     "PNG": ".png", "JPEG": ".jpg", "TIFF": ".tif", "BMP": ".bmp", "WEBP": ".webp", "GIF": ".gif", "PPM": ".ppm",
 }  # fmt: skip
 MAX_PIXELS = 100_000_000  # a decompression bomb is refused from its header, before a pixel is decoded
+DEEP = ("I;16", "I;16B", "I;16L", "I")  # modes with more than 8 bits
+STRIP = 256  # rows that are converted at once
 MIN_SIDE = 16  # a patch: less than that is no picture of a part
 ImageLike = str | Path | np.ndarray
 
@@ -57,16 +59,15 @@ def load_image(image: ImageLike) -> np.ndarray:
                 )
             if (frames := getattr(opened, "n_frames", 1)) > 1:
                 raise NfadError(f"{path} holds {frames} frames; save the one to inspect as an image of its own")
-            upright = ImageOps.exif_transpose(opened)
-            if upright.mode in ("I;16", "I;16B", "I;16L", "I"):
-                pixels = np.asarray(upright)
-                if pixels.min() < 0 or pixels.max() > 65535:
-                    raise NfadError(f"{path} holds 32-bit values outside 0..65535; save it with 8 or 16 bits")
-                return _three_channels(pixels.astype(np.uint16), str(path))
-            if upright.mode == "F":
+            ImageOps.exif_transpose(opened, in_place=True)
+            if opened.mode == "F":
                 raise NfadError(f"{path} holds floating-point pixels, whose range is unknown; save 8 or 16 bits")
-            has_alpha = upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info
-            return _three_channels(np.asarray(upright.convert("RGBA" if has_alpha else "RGB")), str(path))
+            pixels = np.empty((opened.height, opened.width, 3), np.uint16 if opened.mode in DEEP else np.uint8)
+            # Strip by strip: of a large photo there are the decoder's pixels and ours, and no third copy.
+            for top in range(0, opened.height, STRIP):
+                rows = opened.crop((0, top, opened.width, min(top + STRIP, opened.height)))
+                pixels[top : top + STRIP] = _three_channels(_channels(rows, path), str(path))
+            return pixels
     except (NfadError, MemoryError):  # a shortage of ours is no fault of the file
         raise
     except IsADirectoryError:
@@ -84,6 +85,17 @@ def load_image(image: ImageLike) -> np.ndarray:
         ) from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         raise NfadError(f"{path} cannot be read as an image: {error}; is the file complete?") from None
+
+
+def _channels(rows: Image.Image, path: Path) -> np.ndarray:
+    """As they are stored, but for palettes and the like."""
+    if rows.mode in DEEP:
+        pixels = np.asarray(rows)
+        if pixels.min() < 0 or pixels.max() > 65535:
+            raise NfadError(f"{path} holds 32-bit values outside 0..65535; save it with 8 or 16 bits")
+        return pixels.astype(np.uint16)
+    has_alpha = rows.mode in ("RGBA", "LA", "PA") or "transparency" in rows.info
+    return np.asarray(rows if rows.mode == "RGB" and not has_alpha else rows.convert("RGBA" if has_alpha else "RGB"))
 
 
 def photo_of(path: str | Path) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from nfad.drift.frozen import FROZEN_FROM, SameFrames
 from nfad.errors import NfadError
 from nfad.model import Model, why_failed
 from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
@@ -79,6 +80,7 @@ class Watch:
             except OSError as error:
                 raise NfadError(f"cannot write {self._results / LINES}: {error.strerror or error}") from error
             self._lines_fail = self._gone = False
+            self._frames = SameFrames()
             self._recent: tuple[str, Prediction | None] = ("", None)
             self._sortings = [
                 Delivery(sorter.name, partial(sorter.file, prediction_of=self._prediction_of), ledger, self._warn)
@@ -163,6 +165,8 @@ class Watch:
             # No camera writes the same bytes twice: it was touched, or copied anew.
             if status_of(path) != arrival.status:
                 return False
+            if latest.mtime_ns != arrival.status.mtime_ns:
+                self._warn(f"{arrival.image} has been written again with the same content; it is not judged again")
             self._ledger.touch(_fingerprint(arrival, sha256))
             return True
         started = time.perf_counter()
@@ -186,6 +190,10 @@ class Watch:
         record = self._ledger.append(record)
         self._recent = record.id, None if isinstance(found, NoPrediction) else found
         self.tally[record.verdict] += 1
+        self._frames.update(record.time, record.sha256)
+        if self._frames.count == FROZEN_FROM:
+            before = f"the same file as the {FROZEN_FROM - 1} photos before it"
+            self._warn(f"{record.image} is {before}; has the camera stopped?")
         self._on_record(record)
         self._pass_on()
         return True

@@ -1,5 +1,6 @@
 """Clocks are set back and forth, and batteries of clocks die; no picture may go for it."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service.serving import image, png, serving
 
-from nfad.service import models
+from nfad.service import models, service
 from nfad.service.clock import BELIEVED_AFTER, CautiousClock
 from nfad.service.record import Ids, iso, time_of
 from nfad.service.service import apply_retention
@@ -107,8 +108,8 @@ def check_newest_stay(client, monkeypatch, before):
     monkeypatch.setattr(Set, "wall", START - 2 * HOUR)
     after = [client.post("/v1/inspect", files=image(png(seed))).json() for seed in range(4, 7)]
     assert [each["time"] for each in after] == 3 * [iso(START - 2 * HOUR)]
-    service = client.service
-    assert apply_retention(service.store, service.pictures, Retention(count=3), START) == 4
+    store, pictures = client.service.store, client.service.pictures
+    assert apply_retention(store, pictures, Retention(count=3), START) == 4
     found = client.get("/v1/inspections").json()["inspections"]
     assert [each["id"] for each in found] == [each["id"] for each in [*before, *after]][::-1]
     assert [each["images"] is not None for each in found] == 3 * [True] + 4 * [False]
@@ -123,6 +124,24 @@ def test_a_clock_40_days_ahead_removes_no_picture_of_the_last_30_days(model, tmp
         hands.wall = datetime.now(UTC)
         clock = hands.cautious()
         hands.wall += timedelta(days=40)
-        service = client.service
-        assert apply_retention(service.store, service.pictures, Retention(days=30), clock.now()) == 0
+        store, pictures = client.service.store, client.service.pictures
+        assert apply_retention(store, pictures, Retention(days=30), clock.now()) == 0
         assert client.get(kept["images"]["original"]).status_code == 200
+
+
+@pytest.mark.parametrize("believed", [False, True])
+def test_a_service_that_starts_40_days_later_waits_until_that_is_believed(model, tmp_path, monkeypatch, believed):
+    monkeypatch.setattr(models, "datetime", Set)
+    monkeypatch.setattr(Set, "wall", datetime.now(UTC) - timedelta(days=40))
+    with serving([model], tmp_path) as client:
+        kept = client.post("/v1/inspect", files=image()).json()
+    runs, apply = [], service.apply_retention
+    monkeypatch.setattr(service, "RETENTION_SECONDS", 0.01)
+    monkeypatch.setattr(service, "apply_retention", lambda *given: runs.append(apply(*given)))
+    if believed:
+        monkeypatch.setattr("nfad.service.clock.BELIEVED_AFTER", 0.0)
+    with serving([model], tmp_path, retention=Retention(days=30)) as client:
+        while len(runs) < 3:
+            time.sleep(0.01)
+        assert sum(runs) == believed
+        assert client.get(kept["images"]["original"]).status_code == (404 if believed else 200)

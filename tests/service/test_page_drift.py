@@ -62,7 +62,7 @@ def test_drift_that_is_absorbed_is_told_calmly(opened, model, tmp_path):
             numbers = {name: float(values[at]) for name, values in normals.items()}
             families = {name[9:]: times * share for name, share in numbers.items() if name.startswith("nuisance:")}
             same = {name: numbers[name] for name in ("score", "unfiltered_score", "participation", "nuisance_fraction")}
-            return replace(one, id=new_id(), nuisance_by_family=families, **same)
+            return replace(one, id=(id := new_id()), sha256=id, nuisance_by_family=families, **same)
 
         line.service.store.add([part(1) for _ in range(200)] + [part(4) for _ in range(60)])
         line.put("/v1/models/part/rate", json={"rate": 0.2}).raise_for_status()  # drift is told anew, from the store

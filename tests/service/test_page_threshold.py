@@ -1,7 +1,7 @@
 """The threshold and the reviews on the page."""
 
 from service.browsing import alert
-from service.serving import png, serving
+from service.serving import image, png, serving
 
 
 def test_a_rate_is_tried_before_it_is_applied(opened, client, past):
@@ -68,3 +68,47 @@ def test_reviews_are_summed_up(opened, client, past):
     page.get_by_role("link", name="Review further parts").click()
     page.locator("#grid a").first.wait_for()
     assert page.locator("[name=review]").input_value() == "none" and page.locator("#grid .badge.good").count() == 0
+
+
+def test_another_rate_is_applied_only_after_what_it_would_do_was_seen(opened, model, tmp_path):
+    with serving([model], tmp_path) as line:
+        line.put("/v1/models/part/rate", json={"rate": 0.9}).raise_for_status()
+        for seed in range(60, 84):
+            part = line.post("/v1/inspect", files=image(png(seed, defect=seed % 2 == 0))).json()
+            said = {"verdict": "good" if seed % 2 else "bad"}
+            line.put(f"/v1/inspections/{part['id']}/review", json=said).raise_for_status()
+        suggestion = line.get("/v1/review").json()["suggestion"]
+        assert suggestion is not None
+        page = opened("review", at=line)
+
+        def rate():
+            return line.get("/v1/models").json()["models"][0]["false_alarm_rate"]
+
+        assert page.get_by_role("button", name="Apply").count() == 0
+        page.get_by_role("button", name="See what").click()
+        told = line.get("/v1/models/part/what-if", params={"rate": suggestion["rate"]}).json()
+        page.locator(".asked .answer", has_text=f"{told['anomalous']['at_rate']} would be rejected").wait_for()
+        assert rate() == 0.9
+        page.get_by_role("button", name="Leave it").click()
+        page.get_by_role("button", name="Apply").wait_for(state="detached")
+        assert rate() == 0.9
+        page.get_by_role("button", name="See what").click()
+        page.get_by_role("button", name="Apply").click()
+        alert(page, "Applied")
+        assert rate() == suggestion["rate"]
+        page.close()
+
+
+def test_among_parts_to_be_reviewed_the_next_one_comes_by_itself(opened, model, tmp_path):
+    with serving([model], tmp_path) as line:
+        parts = [line.post("/v1/inspect", files=image(png(seed), f"{seed}.png")).json() for seed in range(3)]
+        page = opened("history?review=none", at=line)
+        page.locator("#grid a").first.click()
+        for part, key in zip(parts[::-1], "gbu"):
+            page.locator("#history-detail h1:focus", has_text=part["image"]).wait_for()
+            with page.expect_response("**/review"):
+                page.keyboard.press(key)
+        page.locator("#history-detail .state", has_text="Reviewed").wait_for()  # there is none behind the last
+        said = [line.get(f"/v1/inspections/{part['id']}").json()["review"]["verdict"] for part in parts]
+        assert said == ["unsure", "bad", "good"]
+        page.close()

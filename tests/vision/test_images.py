@@ -1,8 +1,14 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from nfad.vision import images, pixels
 from nfad.vision.images import to_view
@@ -104,3 +110,44 @@ def test_a_thin_strip_is_not_enlarged_beyond_what_an_image_may_have(monkeypatch)
 
     monkeypatch.setattr(images.F, "interpolate", careful)
     to_view(np.zeros((8, 20_000, 3), np.uint8), 224, 256)
+
+
+MEASURE = """
+import sys
+from nfad.vision.images import load_part, to_view
+
+def memory(name):
+    [line] = [line for line in open("/proc/self/status") if line.startswith(name)]
+    return 1024 * int(line.split()[1])
+
+before = memory("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far, see proc(5)
+to_view(load_part(sys.argv[1]), 224, None)
+print(memory("VmHWM") - before)
+"""
+SIDE = 6000
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a peak of memory and forgets it"
+)
+@pytest.mark.parametrize(
+    ("shape", "kind", "budget"), [((3,), np.uint8, 8), ((4,), np.uint8, 8), ((), np.uint8, 8), ((), np.uint16, 11)]
+)
+def test_a_large_photo_takes_no_more_memory_than_its_budget(tmp_path, shape, kind, budget):
+    """Bytes a pixel: what the decoder has and our copy, or our copy and one channel in floats."""
+    Image.fromarray(np.zeros((SIDE, SIDE, *shape), kind)).save(tmp_path / "a.png", compress_level=1)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", MEASURE, tmp_path / "a.png"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert int(done.stdout) < budget * SIDE**2 + 50_000_000  # and what the first photo sets up
+
+
+@pytest.mark.parametrize("resize", [None, 72])
+def test_a_large_photo_is_seen_as_if_it_were_not(monkeypatch, resize):
+    photo = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
+    wanted, geometry = to_view(photo, 64, resize)
+    monkeypatch.setattr(images, "LARGE", 0)
+    found, where = to_view(photo, 64, resize)
+    assert geometry == where
+    torch.testing.assert_close(found, wanted, rtol=0, atol=4 * torch.finfo(torch.float32).eps)

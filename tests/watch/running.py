@@ -53,7 +53,7 @@ class Strange(Wrapped):
         outputs = Outputs(
             self._scores.get(path.name, given.score), given.unfiltered_score, given.map, given.unfiltered_map,
             given.participation, given.nuisance_fraction, given.nuisance_by_family,
-            strangeness=1.5, strange="does not look like the fitted part",
+            strangeness=2.5, strange="does not look like the fitted part",
         )  # fmt: skip
         return Rule.at(self._model.held_out, self._model.false_alarm_rate)(outputs, given.geometry, given.source)
 

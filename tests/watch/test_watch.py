@@ -41,7 +41,9 @@ def test_the_same_name_is_a_new_part_when_its_content_is_new_and_only_then(watch
     path.write_bytes(png(1))
     assert len(watch()[0]) == 1
     os.utime(path, (5, 5))
-    assert watch()[0] == []  # touched
+    records, warnings, _ = watch()  # touched
+    assert records == [] and warnings == ["a.png has been written again with the same content; it is not judged again"]
+    assert watch()[1] == []
     path.write_bytes(png(2))
     assert len(watch()[0]) == 1
     path.write_bytes(png(1))
@@ -91,7 +93,7 @@ def test_what_is_not_judged_goes_its_own_way_to_every_receiver(watch, detector, 
     assert {each["verdict"] for each in receiver.accepted} == {"not judged"} and len(receiver.accepted) == 3
     assert [line["verdict"] for line in lines()] == ["not judged"] * 3
     assert all(line["explanation"].startswith("Not judged: ") for line in lines())
-    assert {line["image"]: line["strangeness"] for line in lines()} == dict.fromkeys(scores, 1.5)
+    assert {line["image"]: line["strangeness"] for line in lines()} == dict.fromkeys(scores, 2.5)
     assert [path.name for path in (tmp_path / "sorted").iterdir() if path.is_dir()] == ["not-judged"]
     filed = {path.name for path in (tmp_path / "sorted/not-judged").iterdir()}
     assert filed == {
@@ -291,3 +293,12 @@ def test_on_a_full_disk_once_says_so_and_ends(detector, folder, tmp_path, png):
     assert 0 < watching.tally.total() < 40
     rest = Watch(detector, "part", folder, tmp_path / "results", pace=QUICK).run(once=True)
     assert watching.tally.total() + rest.total() == 40
+
+
+def test_a_camera_that_has_stopped_is_told_of_once(watch, folder, png):
+    for i in range(12):
+        (folder / f"{i:02}.png").write_bytes(png(i if i < 3 else 3 if i < 9 else i))
+        os.utime(folder / f"{i:02}.png", (i, i))
+    records, warnings, _ = watch()
+    assert len(records) == 12
+    assert warnings == ["05.png is the same file as the 2 photos before it; has the camera stopped?"]

@@ -23,7 +23,7 @@ import { viewer } from "./viewer.js";
 export const changed = inspection =>
   isJudged(inspection) && inspection.unfiltered_score !== null && inspection.unfiltered_verdict !== inspection.verdict;
 
-// { node, flip, mark(verdict) }; `told` hears of the inspection after each review.
+// { node, flip, mark(verdict) }; `told` hears of the inspection after each review, and whether it was the first.
 export function detail(station, inspection, { told = () => {}, level = "h2" } = {}) {
   const under = level === "h1" ? "h2" : "h3";
   const picture = viewer(inspection);
@@ -215,10 +215,11 @@ function review(station, inspection, told, heading) {
     state.textContent = said ? `Reviewed ${moment(said.time)}.` : "Not reviewed yet.";
   };
   const heard = (answer, sentence) => {
+    const first = !said && Boolean(answer.review);
     said = answer.review;
     show();
     station.say(sentence);
-    told(answer);
+    told(answer, first);
   };
   const put = verdict =>
     station.doing(async () => heard(await api.setReview(inspection.id, verdict, note.value), `Marked as ${verdict}.`));

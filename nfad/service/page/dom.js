@@ -82,6 +82,7 @@ export const compared = (score, threshold) =>
     : "not measured";
 
 export const unseen = drift => drift === "many photos are not judged";
+export const frozen = drift => drift === "the camera shows the same frame";
 
 // The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.
 export const absorbed = drift => drift === "acquisition drift, absorbed by the filter";

@@ -102,10 +102,11 @@ export function historyView(station) {
     if (!isListed()) station.doing(() => load()); // for its neighbours
     const inspection = await api.inspection(id);
     if (!current()) return;
-    const heard = answer => {
+    const heard = (answer, first) => {
       found = found.map(each => (each.id === id ? answer : each));
       grid.querySelector(`[data-id="${CSS.escape(id)}"]`)?.replaceWith(item(answer));
       walk.settle();
+      if (first && shown?.id === id && filters.asked().review === "none") step(1); // among those to be reviewed
     };
     shown = { id, ...detail(station, inspection, { told: heard, level: "h1" }) };
     place.replaceChildren(

@@ -138,9 +138,11 @@ export function inspectView(station) {
     if (before) render(before);
     render(job);
     shown = detail(station, job.inspection, {
-      told: inspection => {
+      told: (inspection, first) => {
         job.inspection = inspection;
         render(job);
+        const behind = jobs.slice(jobs.indexOf(job) + 1).find(each => each.inspection && !each.inspection.review);
+        if (first && job === open && behind) choose(behind, true);
       },
     });
     place.replaceChildren(shown.node);

@@ -2,13 +2,25 @@
 
 import * as api from "./api.js";
 import { byId, counted, el, percent, rateWords, styled, unjudged } from "./dom.js";
+import { effect } from "./threshold.js";
 
 export function reviewView(station) {
   const place = byId("review-body");
   async function show() {
     const told = await api.review(station.model.name);
-    place.replaceChildren(...body(told, apply));
+    place.replaceChildren(...body(told, ask));
   }
+  // Another rate changes verdicts from the next part on: what it would have done is shown before it is applied.
+  const ask = (rate, asked) =>
+    station.doing(async () => {
+      const told = await api.whatIf(station.model.name, rate);
+      const yes = el("button", { type: "button", class: "main", onclick: () => apply(rate) }, `Apply ${rateWords(rate)}`);
+      const no = el("button", { type: "button", onclick: show }, "Leave it as it is");
+      asked.replaceChildren(...effect(told, false).filter(Boolean), el("p", { class: "buttons" }, yes, no));
+      asked.querySelector("h2").tabIndex = -1;
+      asked.querySelector("h2").focus();
+      station.say(asked.querySelector("p").textContent);
+    });
   const apply = rate =>
     station.doing(async () => {
       const model = await api.setRate(station.model.name, rate);
@@ -22,8 +34,10 @@ export function reviewView(station) {
 
 const said = ({ good, bad, unsure }) => `${good} good, ${bad} bad, ${unsure} unsure`;
 
-function body({ model, counts, not_judged, table, precision, recall, suggestion, notes }, apply) {
+function body({ model, counts, not_judged, table, precision, recall, suggestion, notes }, ask) {
+  const asked = el("div", { class: "asked" });
   const judged = counts.good + counts.bad;
+  if (suggestion) asked.append(offer(suggestion.rate, asked, ask));
   return [
     el(
       "ul",
@@ -74,15 +88,7 @@ function body({ model, counts, not_judged, table, precision, recall, suggestion,
               `Good parts rejected: ${suggestion.false_alarms.then} instead of ${suggestion.false_alarms.now}. ` +
                 `Bad parts accepted: ${suggestion.missed.then} instead of ${suggestion.missed.now}.`,
             ),
-            el(
-              "p",
-              { class: "buttons" },
-              el(
-                "button",
-                { type: "button", class: "main", onclick: () => apply(suggestion.rate) },
-                `Apply ${rateWords(suggestion.rate)}`,
-              ),
-            ),
+            asked,
           ]
         : el("p", {}, "None for now."),
     ),
@@ -106,6 +112,17 @@ function body({ model, counts, not_judged, table, precision, recall, suggestion,
     ),
   ].filter(Boolean);
 }
+
+const offer = (rate, asked, ask) =>
+  el(
+    "p",
+    { class: "buttons" },
+    el(
+      "button",
+      { type: "button", class: "main", onclick: () => ask(rate, asked) },
+      `See what ${rateWords(rate)} would do`,
+    ),
+  );
 
 const figure = (value, words, more) =>
   el("li", {}, el("b", {}, value.toLocaleString("en")), ` ${words}`, more && el("small", {}, more));

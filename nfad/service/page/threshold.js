@@ -78,7 +78,8 @@ export function thresholdView(station) {
   };
 }
 
-function effect(told, inUse) {
+// What a rate would have done to the parts so far.
+export function effect(told, inUse) {
   const { inspections, not_judged, anomalous, newly_rejected, newly_accepted } = told;
   const head = el("h2", {}, inUse ? `At ${rateWords(told.rate)}, as it is` : `If it were ${rateWords(told.rate)}`);
   const apart =

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from nfad.drift.state import Answer
+from nfad.drift.state import FROZEN, Answer
 from nfad.report.page import about
 from nfad.service.models import ServedModel, thresholds
 from nfad.service.routes.dependencies import ModelName, ServiceDep, errors
@@ -78,11 +78,14 @@ def what_if(service: ServiceDep, name: Name, rate: Annotated[float, Query(gt=0, 
 @router.get("/drift", summary="Whether the line has changed", responses=errors(400, 404))
 def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
     """Three questions of all judged parts in order: has the acquisition moved, do ordinary parts score as before, are
-    more parts flagged than should be; and one of all photos: are too many not judged."""
+    more parts flagged than should be; and two of all photos: are too many not judged, do all show the same frame."""
     chosen = service.model(model)
     state = chosen.monitor.state()
     unjudged, since_time = state.not_judged, None
-    if unjudged.since is not None:
+    same_frames, first_same = chosen.monitor.same_frames()
+    if state.verdict == FROZEN:
+        since_time = first_same
+    elif unjudged.since is not None:
         newer = state.photos - unjudged.since
         since_time = service.store.time_of(chosen.name, chosen.sha256, newer, judged=False)
     elif state.since is not None:
@@ -97,6 +100,7 @@ def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
         parts=state.parts,
         since=state.since,
         since_time=since_time,
+        same_frames=same_frames,
         questions={answer.question: _question(answer) for answer in (state.nuisance, state.bulk, state.tail, unjudged)},
         normals=Block(**finite(asdict(state.normals))),
         blocks=[Block(**finite(asdict(block))) for block in state.blocks],

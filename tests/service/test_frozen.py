@@ -1,0 +1,73 @@
+"""A camera that has stopped is told as that by the API and the metrics: never steady, never absorbed."""
+
+import io
+
+import numpy as np
+import pytest
+from parts import part
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from service.serving import image, png, serving
+
+from nfad.drift.state import FROZEN, UNJUDGED
+
+
+def dated(seed, date):
+    """The same pixels in another file."""
+    buffer, told = io.BytesIO(), PngInfo()
+    told.add_text("date", str(date))
+    Image.fromarray(part(seed)).save(buffer, "PNG", pnginfo=told)
+    return buffer.getvalue()
+
+
+def drift(client):
+    told = client.get("/v1/drift").json()
+    [model] = client.get("/v1/models").json()["models"]
+    metric = 'nfad_camera_frozen{model="part"} 1.0' in client.get("/metrics").text
+    assert (told["state"] == FROZEN) == (model["drift"] == FROZEN) == metric
+    return told
+
+
+@pytest.mark.parametrize("again", [lambda i: png(7), lambda i: dated(7, i)])
+def test_a_frame_that_stands_still_is_told_and_over_with_the_next(model, tmp_path, again):
+    with serving([model], tmp_path) as client:
+
+        def send(content):
+            return client.post("/v1/inspect", files=image(content)).json()
+
+        for seed in range(4):
+            send(png(seed))
+        first = send(again(0))
+        send(again(1))
+        told = drift(client)
+        assert told["state"] == "steady" and told["same_frames"] == 2
+        send(again(2))
+        told = drift(client)
+        assert told["state"] == FROZEN and told["alarm"] and told["same_frames"] == 3
+        assert told["since_time"] == first["time"] and told["sentence"].startswith("The last 3 photos show the very")
+        assert "teady" not in told["sentence"] and "absorbed" not in told["sentence"]
+        send(png(8))
+        assert drift(client)["state"] == "steady"
+
+
+def test_it_stands_still_after_a_restart_too(model, tmp_path):
+    with serving([model], tmp_path) as client:
+        for _ in range(3):
+            client.post("/v1/inspect", files=image(png(7)))
+    with serving([model], tmp_path) as client:
+        assert drift(client)["state"] == FROZEN
+
+
+def test_thirty_black_photos_are_not_absorbed(model, tmp_path):
+    """Nearly black, as a covered camera is: each with a noise of its own."""
+    chance = np.random.default_rng(0)
+    with serving([model], tmp_path) as client:
+        for seed in range(8):
+            client.post("/v1/inspect", files=image(png(seed)))
+        for _ in range(30):
+            buffer = io.BytesIO()
+            Image.fromarray(chance.integers(0, 3, (64, 64, 3), dtype=np.uint8)).save(buffer, "PNG")
+            assert client.post("/v1/inspect", files=image(buffer.getvalue())).json()["verdict"] == "not judged"
+            told = client.get("/v1/drift").json()
+            assert "absorbed" not in told["state"] + told["sentence"]
+        assert told["state"] == UNJUDGED and told["parts"] == 8
