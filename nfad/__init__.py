@@ -4,13 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nfad.auto import fit_auto
     from nfad.config import Config
     from nfad.detector import Detector
     from nfad.errors import NfadError
     from nfad.model import Model, load_model
     from nfad.records import Prediction
 
-__all__ = ["Config", "Detector", "Model", "NfadError", "Prediction", "load_model"]
+__all__ = ["Config", "Detector", "Model", "NfadError", "Prediction", "fit_auto", "load_model"]
 __version__ = "0.1.0"
 
 _HOME = {
@@ -19,6 +20,7 @@ _HOME = {
     "Model": "model",
     "NfadError": "errors",
     "Prediction": "records",
+    "fit_auto": "auto",
     "load_model": "model",
 }
 

@@ -120,7 +120,7 @@ def load(path: Path, weights: str | None = None) -> Fitted:
         fitted_on=header["fitted_on"],
         normals={name: tuple(values) for name, values in header["normals"].items()},
         judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
-        choice=header["choice"] and Choice(**header["choice"]),
+        choice=header["choice"] and Choice.from_dict(header["choice"]),
         sha256=sha256_of(path),
     )
 

@@ -21,6 +21,7 @@ ROOMS = {
     "fitting": {"config", "errors", "operator", "reference", "stats", "system", "verdict", "vision"},
     "artifact": {"config", "errors", "reference", "system", "verdict", "vision"},
     "detector": {"artifact", "config", "errors", "fitting", "records", "reference", "system", "verdict", "vision"},
+    "auto": {"config", "detector", "errors", "system", "verdict", "vision"},
     "deploy": {"config", "detector", "errors", "records", "reference", "system", "verdict", "vision"},
     "model": {"config", "deploy", "detector", "errors", "records", "system", "verdict", "vision"},
     "data": {"errors", "records", "vision"},
@@ -39,11 +40,11 @@ ROOMS = {
     "watch": {"drift", "errors", "model", "records", "report", "system", "vision"},
     "service": {"drift", "errors", "model", "records", "report", "stats", "system", "vision"},
     "cli": {
-        "artifact", "config", "data", "deploy", "detector", "errors", "evaluation", "model", "paper", "records",
+        "artifact", "auto", "config", "data", "deploy", "detector", "errors", "evaluation", "model", "paper", "records",
         "report", "service", "stress", "system", "verdict", "vision", "watch",
     },
     "__main__": {"cli"},
-    "__init__": {"config", "detector", "errors", "model", "records"},
+    "__init__": {"auto", "config", "detector", "errors", "model", "records"},
 }  # fmt: skip
 # Where an import may wait until it is used, and why. None of them hides a cycle: those are looked for in all imports.
 LAZY = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,24 +13,26 @@ import typer
 
 from nfad.cli.options import (
     NUDGES,
+    FitPreset,
     Foreground,
     Json,
     Nudged,
-    Preset,
     Reference,
     Setting,
     Size,
     Teacher,
     Weights,
-    config_from,
+    changes_from,
     images_of,
 )
-from nfad.cli.terminal import note, out, progress_bars, reporter
+from nfad.cli.terminal import candidate_table, note, out, progress_bars, reporter
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder
 
 if TYPE_CHECKING:
     from nfad.config import Config
+
+AUTO = "auto"
 
 
 def fit(
@@ -40,7 +43,11 @@ def fit(
         ),
     ],
     model: Annotated[Path, typer.Option("-o", "--out", help="Model file to write, e.g. bottle.nfad.")],
-    preset: Preset = "embedded",
+    preset: FitPreset = "embedded",
+    budget: Annotated[
+        str | None,
+        typer.Option(help="With --preset auto: the longest a photo may take in a network on this machine, e.g. 20ms."),
+    ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
     reference: Reference = None,
@@ -71,18 +78,27 @@ def fit(
     It also looks at the photos themselves, and names copies, empty photos, other parts and
     likely defects among them. With --strict these end the fit, and nothing is written.
 
-    An interrupted student training resumes when the same command is run again.
+    --preset auto fits several candidates (the embedded CNN, a finer view of it, the embedded ViT)
+    and keeps the one that finds most of the same synthetic defects, the cheapest of equals.
+
+    An interrupted student training, or auto, resumes when the same command is run again.
     """
     if model.is_dir():
         raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
+    from nfad.config import Config
     from nfad.detector import Detector
 
-    config = config_from(
-        preset, setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
+    changes = changes_from(
+        setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
         foreground=foreground or None, nudges=NUDGES if nudged else None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
+    auto = preset == AUTO
+    milliseconds = _budget(budget, auto)
+    if auto and (own := sorted({"teacher", "weights", "size", "blocks", "prior_blocks"} & set(changes))):
+        raise NfadError(f"--preset auto chooses the {own[0]} itself; leave that out, or name another preset")
+    config = Config.preset("embedded" if auto else preset, **changes)
     images = images_of(photos)
     ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit
     failed: list[str] = []
@@ -95,18 +111,24 @@ def fit(
 
     if not as_json:
         _tell_rates(len(images), config)
-    workdir = model.with_name(model.name + ".work") if config.reference == "student" else None
+    workdir = model.with_name(model.name + ".work") if auto or config.reference == "student" else None
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)
         for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
             shutil.rmtree(left, ignore_errors=True)
     with progress_bars(not as_json) as progress:
-        detector = Detector.fit(images, config, progress=progress, skip=reporter(failed), doubt=doubt, workdir=workdir)
+        told = {"progress": progress, "skip": reporter(failed), "doubt": doubt, "workdir": workdir}
+        if auto:
+            from nfad.auto import fit_auto
+
+            detector = fit_auto(images, budget=milliseconds, **told, **changes)
+        else:
+            detector = Detector.fit(images, config, **told)
     detector.save(model)
     if workdir:
         shutil.rmtree(workdir, ignore_errors=True)
     if as_json:
-        told = {
+        facts = {
             "model": str(model),
             "fitted_on": detector.fitted_on,
             "held_out": detector.held_out.count,
@@ -117,7 +139,7 @@ def fit(
             "doubtful": [{"image": image, "why": why} for image, why in doubtful],
             "choice": detector.choice and detector.choice.as_dict(),
         }
-        print(json.dumps(told))
+        print(json.dumps(facts))
     else:
         for image, why in doubtful:
             note(f"{image} {why}.")
@@ -127,9 +149,23 @@ def fit(
         )
         if detector.choice:
             out.print(detector.choice.sentence(), highlight=False)
+            if detector.choice.candidates:
+                out.print(candidate_table(detector.choice))
         out.print(f"Next: [bold]nfad predict {model} IMAGES --out results[/]")
     if failed:
         raise typer.Exit(1)
+
+
+def _budget(text: str | None, auto: bool) -> float | None:
+    """Milliseconds, from what was typed."""
+    if text is None:
+        return None
+    if not auto:
+        raise NfadError("--budget goes with --preset auto, which chooses by it")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)?", text.strip())
+    if found is None or not float(found[1]):
+        raise NfadError(f"--budget must be a time a photo, e.g. 20ms or 0.1s; got {text!r}")
+    return float(found[1]) * (1000 if found[2] == "s" else 1)
 
 
 def _tell_rates(count: int, config: Config) -> None:

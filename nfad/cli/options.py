@@ -18,6 +18,12 @@ Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a
 Preset = Annotated[
     str, typer.Option(help="embedded (offline), embedded-fast (slow line PCs), or paper (DINOv3 + student).")
 ]
+FitPreset = Annotated[
+    str,
+    typer.Option(
+        help="embedded (offline), embedded-fast (slow line PCs), auto (tries and chooses), or paper (DINOv3 + student)."
+    ),
+]
 Teacher = Annotated[
     str | None,
     typer.Option(
@@ -63,8 +69,12 @@ def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
     """A preset with what the options change of it: None leaves a setting alone, --set has the last word."""
     from nfad.config import Config
 
-    given = {name: value for name, value in changes.items() if value is not None}
-    return Config.preset(preset, **given | settings(setting or []))
+    return Config.preset(preset, **changes_from(setting, **changes))
+
+
+def changes_from(setting: list[str] | None, **changes: Any) -> dict[str, Any]:
+    """What the options change of a preset."""
+    return {name: value for name, value in changes.items() if value is not None} | settings(setting or [])
 
 
 def at_rate(model: LoadedModel, rate: float | None) -> LoadedModel:

@@ -10,9 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, UNREADABLE, InspectionRecord
+from nfad.verdict.choice import Choice
 
 COLOURS = {NORMAL: "green", ANOMALOUS: "red", NOT_JUDGED: "yellow", UNREADABLE: "yellow"}
 SOME_UNREADABLE, SOME_NOT_JUDGED = 1, 3  # exit codes; 2 is that nothing could be done
@@ -43,6 +45,18 @@ def exit_code(verdicts: Mapping[str, int]) -> int:
     if verdicts.get(UNREADABLE):
         return SOME_UNREADABLE
     return SOME_NOT_JUDGED if verdicts.get(NOT_JUDGED) else 0
+
+
+def candidate_table(choice: Choice) -> Table:
+    """What `--preset auto` tried."""
+    table = Table(caption=choice.why_chosen(), caption_justify="left")
+    for heading in ("candidate", "evidence", "synthetic defects found", "ms a photo, here"):
+        table.add_column(heading)
+    for each in choice.candidates:
+        found = "too slow, not tried" if each.found is None else f"{each.found:.0%}"
+        style = "bold" if each.name == choice.chosen else None
+        table.add_row(each.name, each.evidence or "", found, f"{each.milliseconds:.0f}", style=style)
+    return table
 
 
 def settings(pairs: list[str]) -> dict[str, Any]:

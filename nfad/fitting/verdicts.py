@@ -124,7 +124,8 @@ def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damage
         bad = in_units(read.of_damaged(config, folds, damaged).exp(), "detection")[damaged.taken]
         bad_unfiltered = in_units(top_scores(config, damaged.maps["unfiltered"]), "control")[damaged.taken]
         flagged = _above(held_out.at(rate), scores[~clean], unfiltered[~clean])
-        choice = Choice(evidence, found, rate, flagged, _above(held_out.at(rate), bad, bad_unfiltered))
+        at_rate = _above(held_out.at(rate), bad, bad_unfiltered)
+        choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images))
     numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
     placed = evidence == "placed"
     return Calibrated(

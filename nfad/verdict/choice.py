@@ -1,10 +1,21 @@
-"""Which evidence a fit chose for its part, and what the filter buys and costs."""
+"""Which candidate and which evidence a fit chose for its part, and what the filter buys and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to look at a part, as `nfad fit --preset auto` tried it; what it finds is None if it is too slow."""
+
+    name: str
+    milliseconds: float  # of its network, a photo, on the machine of the fit
+    evidence: str | None = None
+    found: float | None = None  # share of synthetic defects, mean over rates from 2 to 10 %
 
 
 @dataclass(frozen=True)
@@ -16,6 +27,13 @@ class Choice:
     rate: float  # the model's own, at which the rest was counted
     flagged: Mapping[str, float]  # unfiltered, filtered → share of normals flagged under acquisitions
     found_as_taken: Mapping[str, float]  # unfiltered, filtered → share of defects found in the light of the fit
+    defects: int = 0  # how many there were; 0 where an older fit does not say
+    candidates: tuple[Candidate, ...] = ()  # of `--preset auto`, the cheapest first
+    chosen: str = ""  # among them
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Choice:
+        return cls(**{**values, "candidates": tuple(Candidate(**each) for each in values.get("candidates", ()))})
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -23,6 +41,13 @@ class Choice:
     def told(self) -> str:
         """What each candidate found."""
         return ", ".join(f"{name} {share:.0%}" for name, share in self.found.items())
+
+    def why_chosen(self) -> str:
+        """Of the candidates that were tried."""
+        return (
+            f"{self.chosen} is kept: the cheapest that finds as many of {self.defects} synthetic defects, half of them "
+            "in changed light, as the best one, within a standard error."
+        )
 
     def sentence(self) -> str:
         """What the filter buys and costs."""
@@ -32,3 +57,11 @@ class Choice:
             f"flags {flagged['unfiltered']:.0%}; in the fit's own light {found['filtered']:.0%} of synthetic defects "
             f"are found where it finds {found['unfiltered']:.0%}."
         )
+
+
+def cheapest_of_the_best(candidates: Sequence[Candidate], defects: int) -> str:
+    """The cheapest that finds as much as the best one, less a standard error: so few defects tell no more apart."""
+    tried = [(each.name, each.found) for each in candidates if each.found is not None]
+    best = max(found for _, found in tried)
+    enough = best - math.sqrt(best * (1 - best) / defects)
+    return next(name for name, found in tried if found >= enough)

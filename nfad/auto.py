@@ -1,0 +1,125 @@
+"""Which look at a part finds its defects: all candidates are fitted, and the one that finds most of them is kept.
+
+No real defect is seen. Every candidate judges the same synthetic ones, on normals that its reference has not seen, as
+taken and under acquisitions, at thresholds of the same rates (`fitting/verdicts.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nfad.config import Config
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.system.progress import Progress, Skip
+from nfad.system.results import key_of
+from nfad.verdict.choice import Candidate, cheapest_of_the_best
+from nfad.vision.images import ImageLike
+from nfad.vision.teacher import Teacher, load_teacher
+
+# From the cheapest to the dearest: name, preset, and what is changed of it.
+CANDIDATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "embedded-fast": ("embedded-fast", {}),
+    "embedded-fast, 448²": ("embedded-fast", {"size": 448}),
+    "embedded": ("embedded", {}),
+}
+LOOKS = 5  # whose median is a photo's time
+
+
+def fit_auto(
+    images: Sequence[ImageLike],
+    *,
+    budget: float | None = None,
+    progress: Progress | None = None,
+    skip: Skip | None = None,
+    doubt: Skip | None = None,
+    workdir: Path | None = None,
+    **changes: Any,
+) -> Detector:
+    """A detector by the candidate that suits these images; `choice.candidates` of it says what each would find.
+
+    `budget` is the most milliseconds that a photo may take in a network on this machine: what takes longer is not
+    fitted. `changes` are settings of all candidates. In `workdir` finished candidates are kept, so that an interrupted
+    fit goes on. The rest is as in `Detector.fit`.
+    """
+    fitted: dict[str, Detector] = {}
+    tried: list[Candidate] = []
+    for name, (preset, own) in CANDIDATES.items():
+        config = Config.preset(preset, **changes | dict(own))
+        teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+        took = _milliseconds(teacher, config.size)
+        if budget is not None and took > budget:
+            tried.append(Candidate(name, took))
+            continue
+        kept = None if workdir is None else workdir / f"{_key(images, config)}.nfad"
+        if kept is not None and kept.is_file():
+            detector = Detector.load(kept)
+        else:
+            first = not fitted  # photos that cannot be read, or may not belong, are told of once
+            detector = Detector.fit(
+                images,
+                config,
+                progress=None if progress is None else _named(progress, name),
+                skip=skip if first or skip is None else _nobody,
+                doubt=doubt if first else None,
+                teacher=teacher,
+            )
+            if kept is not None:
+                detector.save(kept)
+        if detector.choice is None:
+            raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
+        tried.append(Candidate(name, took, detector.choice.evidence, max(detector.choice.found.values())))
+        fitted[name] = detector
+    if not fitted:
+        fastest = min(tried, key=lambda each: each.milliseconds)
+        raise NfadError(
+            f"no candidate looks at a photo in {budget:g} ms on this machine: {fastest.name} takes "
+            f"{fastest.milliseconds:.0f} ms; raise the budget"
+        )
+    return _chosen(fitted, tried)
+
+
+def _chosen(fitted: Mapping[str, Detector], tried: Sequence[Candidate]) -> Detector:
+    by_name = {name: detector.choice for name, detector in fitted.items() if detector.choice is not None}
+    name = cheapest_of_the_best(tried, min(choice.defects for choice in by_name.values()))
+    choice = dataclasses.replace(by_name[name], chosen=name, candidates=tuple(tried))
+    return dataclasses.replace(fitted[name], choice=choice, sha256="")
+
+
+def _milliseconds(teacher: Teacher, size: int) -> float:
+    """Of one photo in its network, the first look apart."""
+    times = []
+    for _ in range(LOOKS + 1):
+        start = time.perf_counter()
+        teacher.tokens(torch.zeros(1, 3, size, size))
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[1:])
+
+
+def _key(images: Sequence[ImageLike], config: Config) -> str:
+    """Of all that decides a fit; a file counts by its name, size and time."""
+
+    def told(image: ImageLike) -> list[object]:
+        if isinstance(image, np.ndarray):
+            return [hashlib.sha256(image.tobytes()).hexdigest(), *image.shape]
+        status = Path(image).stat() if Path(image).is_file() else None
+        return [str(image), *((status.st_size, status.st_mtime_ns) if status else ())]
+
+    return key_of({"images": [told(image) for image in images], "config": config.as_dict()})
+
+
+def _named(progress: Progress, name: str) -> Progress:
+    return lambda task, done, total: progress(f"{name}: {task}", done, total)
+
+
+def _nobody(_: object, __: str) -> None:
+    """Told already."""
