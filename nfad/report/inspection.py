@@ -25,16 +25,7 @@ from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABL
 from nfad.report.card import changed
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import (
-    LONGEST_NAME,
-    cut_name,
-    inert,
-    ready_folder,
-    replacing,
-    sha256_of,
-    strict_json,
-    writing,
-)
+from nfad.system.files import LONGEST_NAME, cut_name, inert, ready_folder, replacing, sha256_of, strict_json, writing
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
 

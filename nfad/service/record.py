@@ -55,15 +55,28 @@ class Ids:
         self._lock = threading.Lock()
 
     def next(self, now: datetime) -> str:
-        moment = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
         with self._lock:
-            self._last = max(moment, self._last + 1)
+            self._last = max(_milliseconds(now), self._last + 1)
             return new_id(self._last)
 
 
 def first_id(milliseconds: int) -> str:
     """The least id of that moment, which is cut to the years 1970 to 9999."""
     return f"{min(max(milliseconds, 0), LAST_MOMENT):012x}" + 10 * "0"
+
+
+def id_at(moment: datetime) -> str:
+    """The least id of that moment."""
+    return first_id(_milliseconds(moment))
+
+
+def lead_of(inspection: Inspection) -> int:
+    """By how many milliseconds its id is ahead of its time: more than a few after the clock was set back."""
+    return int(inspection.id[:12], 16) - _milliseconds(datetime.fromisoformat(inspection.time))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def time_of(id: str) -> datetime:

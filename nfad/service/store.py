@@ -22,11 +22,12 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
-from nfad.service.record import REVIEWS, Inspection, iso
+from nfad.service.record import REVIEWS, Inspection, first_id, id_at, iso, lead_of
 from nfad.service.tables import INSPECTIONS, METADATA, RATES
 
 ROWS = INSPECTIONS.c
 JUDGED = ROWS.verdict != NOT_JUDGED
+LEAD, USUAL_LEAD = "lead", 60_000  # milliseconds that ids may be ahead of their time
 CHUNK = 500  # rows read at once where there may be millions
 
 
@@ -43,7 +44,8 @@ class Filters:
     search: str | None = None
     before: str | None = None
 
-    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+    def conditions(self, lead: int) -> Iterator[sa.ColumnElement[bool]]:
+        """`lead` is by how many milliseconds an id may be ahead of its time; it is never behind."""
         for name in ("model", "verdict"):
             if (value := getattr(self, name)) is not None:
                 yield ROWS[name] == value
@@ -54,9 +56,9 @@ class Filters:
         elif self.review is not None:
             yield ROWS.review_verdict == self.review
         if self.since is not None:
-            yield ROWS.time >= iso(self.since)
+            yield sa.and_(ROWS.id >= id_at(self.since), ROWS.time >= iso(self.since))
         if self.until is not None:
-            yield ROWS.time < iso(self.until)
+            yield _before(self.until, lead)
         if self.search:
             yield ROWS.image.icontains(self.search, autoescape=True)
         if self.before is not None:
@@ -70,7 +72,8 @@ class Store:
         try:
             self._engine = _engine(url)
             _migrate(self._engine)
-            self.identity = self._identity()
+            self.identity = self._metadata("store", secrets.token_hex(8))
+            self._lead = int(self._metadata(LEAD, str(USUAL_LEAD)))
         except (SQLAlchemyError, CommandError, ArgumentError) as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise NfadError(f"the database cannot be used ({reason}); check --db and permissions") from None
@@ -86,8 +89,14 @@ class Store:
         """All of them or none; they are kept when this returns."""
         if not inspections:
             return
+        lead = max(map(lead_of, inspections))
         with self._engine.begin() as connection:
             connection.execute(INSPECTIONS.insert(), [each.as_dict() for each in inspections])
+            if lead > self._lead:
+                told = METADATA.update().where(METADATA.c.name == LEAD).values(value=str(2 * lead))  # not at every step
+                connection.execute(told)
+        if lead > self._lead:
+            self._lead = 2 * lead
 
     def get(self, id: str) -> Inspection | None:
         found = self._read(sa.select(INSPECTIONS).where(ROWS.id == id))
@@ -95,7 +104,7 @@ class Store:
 
     def find(self, filters: Filters, limit: int) -> list[Inspection]:
         """The newest first."""
-        chosen = sa.select(INSPECTIONS).where(*filters.conditions()).order_by(ROWS.id.desc()).limit(limit)
+        chosen = sa.select(INSPECTIONS).where(*filters.conditions(self._lead)).order_by(ROWS.id.desc()).limit(limit)
         return self._read(chosen)
 
     def every(self, filters: Filters) -> Iterator[Inspection]:
@@ -183,7 +192,7 @@ class Store:
         """Ids whose pictures are still there: from before `until`, and without the `beyond` newest of them."""
         chosen = sa.select(ROWS.id).where(ROWS.pictures)
         if until is not None:
-            chosen = chosen.where(ROWS.time < iso(until))
+            chosen = chosen.where(_before(until, self._lead))
         newest = chosen.order_by(ROWS.id.desc()).offset(beyond).limit(limit)
         with self._engine.connect() as connection:
             return list(connection.scalars(newest))
@@ -209,14 +218,19 @@ class Store:
         with self._engine.connect() as connection:
             return [_inspection(row) for row in connection.execute(chosen).mappings()]
 
-    def _identity(self) -> str:
+    def _metadata(self, name: str, first: str) -> str:
+        """What is kept under that name, which is `first` at first."""
         with self._engine.begin() as connection:
-            chosen = sa.select(METADATA.c.value).where(METADATA.c.name == "store")
-            known = connection.scalar(chosen)
+            known = connection.scalar(sa.select(METADATA.c.value).where(METADATA.c.name == name))
             if known is None:
-                known = secrets.token_hex(8)
-                connection.execute(METADATA.insert(), {"name": "store", "value": known})
+                known = first
+                connection.execute(METADATA.insert(), {"name": name, "value": known})
             return known
+
+
+def _before(until: datetime, lead: int) -> sa.ColumnElement[bool]:
+    latest = first_id(int(id_at(until)[:12], 16) + lead)
+    return sa.and_(ROWS.id < latest, ROWS.time < iso(until))
 
 
 def batched(values: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -41,7 +41,6 @@ INSPECTIONS = Table(
     Index("by_model", "model", "id"),
     Index("by_review", "review_verdict", "id"),
     Index("by_pictures", "pictures", "id"),
-    Index("by_time", "time", "id"),
 )
 
 RATES = Table("rates", SCHEMA, Column("model", String(64), primary_key=True), Column("rate", Double, nullable=False))

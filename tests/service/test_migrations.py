@@ -106,7 +106,7 @@ def test_version_2_is_read_as_it_was_written(old):
     assert [rate] == [each["rate"] for each in OLD["rates"]] and [identity] == [each["value"] for each in OLD["facts"]]
     with connected(old) as connection:
         assert not columns(connection) & RENAMED.keys()
-        assert indexes(connection) == {"by_model", "by_review", "by_pictures", "by_time"}
+        assert indexes(connection) == {"by_model", "by_review", "by_pictures"}
 
 
 def test_version_3_is_read_as_it_was_written(third):
@@ -116,7 +116,7 @@ def test_version_3_is_read_as_it_was_written(third):
     assert [rate] == [each["rate"] for each in V0003["rates"]]
     assert [identity] == [each["value"] for each in V0003["metadata"]]
     with connected(third) as connection:
-        assert indexes(connection) == {"by_model", "by_review", "by_pictures", "by_time"}
+        assert indexes(connection) == {"by_model", "by_review", "by_pictures"}
         assert sa.inspect(connection).get_pk_constraint("inspections")["constrained_columns"] == ["id"]
 
 

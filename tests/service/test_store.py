@@ -88,6 +88,21 @@ def test_filters_agree_with_plain_python(store):
         assert store.find(filters, 3) == expected[:3]
 
 
+def test_a_time_is_found_that_its_id_is_far_ahead_of(store, url):
+    """As after a clock was set back; also by the next process."""
+    rows = [inspection(number) for number in range(3)]
+    store.add(rows)
+    late = inspection(3, time=iso(time_of(rows[0].id) - timedelta(days=400)))
+    store.add([late])
+    again = Store(url)
+    for opened in (store, again):
+        assert opened.find(Filters(until=time_of(rows[0].id)), 9) == [late]
+        assert opened.find(Filters(since=time_of(rows[1].id)), 9) == rows[:0:-1]
+        assert opened.with_pictures(until=time_of(rows[0].id)) == [late.id]
+        assert opened.find(Filters(), 9) == [late, *rows[::-1]]
+    again.close()
+
+
 def test_counts_agree_with_plain_python(store):
     rows = [
         inspection(
