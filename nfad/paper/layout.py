@@ -13,8 +13,9 @@ from nfad.paper.published import COLUMNS
 FIELDS = ("sheet", "row", "column", "value", "low", "high", "paper", "strong")
 HEADINGS = {
     "i_auroc": "I-AUROC", "i_ap": "I-AP", "i_f1": "I-F1", "p_auroc": "P-AUROC", "p_ap": "P-AP", "p_f1": "P-F1",
-    "aupro": "AUPRO", "false_alarms": "false alarms", "f_def": "f def.", "f_norm": "f norm.", "f_disc": "f disc.",
-    "chance": "chance", "rms_before": "normal RMS before", "rms_after": "after", "energy_removed": "energy removed",
+    "aupro": "AUPRO", "false_alarms": "good flagged", "detections": "bad found", "verdict_error": "verdict error",
+    "f_def": "f def.", "f_norm": "f norm.", "f_disc": "f disc.", "chance": "chance",
+    "rms_before": "normal RMS before", "rms_after": "after", "energy_removed": "energy removed",
     "contrast_before": "contrast before", "contrast_after": "after", "spearman": "Spearman ρ",
 }  # fmt: skip
 KEY = (

@@ -12,6 +12,7 @@ from nfad.paper.plugins import HOSTS
 from nfad.paper.published import lookup
 from nfad.paper.table import FOUNDATIONS, Block, Options, Table, Variant, compare, nearest_published, paper_value
 
+ERRORS = ("false_alarms", "detections", "verdict_error")  # at the threshold: never one without the other
 IMAGE, PIXEL, SHORT = METRICS[:3], ("p_auroc", "aupro"), ("i_auroc", "p_auroc", "aupro")
 CATEGORY_TABLES = {"mvtec-ad": "categories-mvtec", "visa": "categories-visa", "real-iad": "categories-real-iad"}
 
@@ -25,7 +26,7 @@ def _aebad(block: Block) -> list[Entry]:
     found = []
     for domain in [*domains_of(results[0]), None, EVERYWHERE]:
         label = "pooled" if domain == EVERYWHERE else domain or "mean"
-        for column in (*METRICS, "false_alarms"):
+        for column in (*METRICS, *ERRORS):
             control, ours = (estimate(results, arm, column, domain) for arm in ("unfiltered", "filtered"))
             found.append(entry(block.sheet, f"{label}/Control", column, control))
             paper = paper_value("aebad-domains", "aebad-s", label, column)
@@ -84,7 +85,7 @@ def _corrupted_variants(_config: Config, options: Options) -> list[Variant]:
 def _corrupted(block: Block) -> list[Entry]:
     found = []
     for row, results in block.results.items():
-        for column in ("i_auroc", "false_alarms", "p_auroc", "aupro"):
+        for column in ("i_auroc", *ERRORS, "p_auroc", "aupro"):
             control, ours = (estimate(results, arm, column) for arm in ("unfiltered", "filtered"))
             papers = [paper_value("visa-c", "visa-c", f"{row}/{arm}", column) for arm in ("Control", "Ours")]
             found.append(entry(block.sheet, f"{row}/Control", column, control, paper=papers[0]))
@@ -225,7 +226,7 @@ def _plugins(block: Block) -> list[Entry]:
     found = []
     for host, results in block.results.items():
         for arm in results[0]["rows"][0]["arms"]:
-            for column in (*METRICS, "false_alarms"):
+            for column in (*METRICS, *ERRORS):
                 bare, own = estimate(results, "d=0", column), estimate(results, arm, column)
                 paper = paper_value("plugins", "aebad-s", f"{host}/{arm}", column)
                 found.append(entry(block.sheet, f"{host}/{arm}", column, own, None if arm == "d=0" else bare, paper))

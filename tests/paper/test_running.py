@@ -46,6 +46,13 @@ def test_every_table_runs_on_any_data_with_any_teacher(name, dataset, store):
     assert {entry.row for entry in entries} >= ROWS[name]
     assert {entry.sheet for entry in entries} == {"demo blob · fit-then-filter"}
     assert all(entry.low <= entry.value <= entry.high for entry in entries if entry.low == entry.low)
+    by_row = {row: {e.column: e.value for e in entries if e.row == row} for row in {entry.row for entry in entries}}
+    for columns in by_row.values():  # never one error without the other
+        errors = {"false_alarms", "detections", "verdict_error"} & set(columns)
+        assert len(errors) in (0, 3)
+        if errors:
+            wanted = (columns["false_alarms"] + 100 - columns["detections"]) / 2
+            assert columns["verdict_error"] == pytest.approx(wanted)
 
 
 def test_closed_form_references_are_measured_in_both_orders(dataset, store):
