@@ -53,8 +53,11 @@ def fit_auto(
     """
     fitted: dict[str, Detector] = {}
     tried: list[Candidate] = []
+    told = False  # photos that cannot be read, or may not belong, are told of once
     for name, (preset, own) in CANDIDATES.items():
         config = Config.preset(preset, **changes | dict(own))
+        if not config.acquisitions:
+            raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
         teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
         took = _milliseconds(teacher, config.size)
         if budget is not None and took > budget:
@@ -64,19 +67,18 @@ def fit_auto(
         if kept is not None and kept.is_file():
             detector = Detector.load(kept)
         else:
-            first = not fitted  # photos that cannot be read, or may not belong, are told of once
             detector = Detector.fit(
                 images,
                 config,
                 progress=None if progress is None else _named(progress, name),
-                skip=skip if first or skip is None else _nobody,
-                doubt=doubt if first else None,
+                skip=_nobody if told and skip is not None else skip,
+                doubt=None if told else doubt,
                 teacher=teacher,
             )
+            told = True
             if kept is not None:
                 detector.save(kept)
-        if detector.choice is None:
-            raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
+        assert detector.choice is not None
         tried.append(Candidate(name, took, detector.choice.evidence, max(detector.choice.found.values())))
         fitted[name] = detector
     if not fitted:

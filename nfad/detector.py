@@ -23,12 +23,12 @@ from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import as_taken, split
-from nfad.fitting.doubts import doubts_of_views
+from nfad.fitting.doubts import doubts_of_views, is_empty, thumbnails
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
-from nfad.fitting.views import ViewCache
+from nfad.fitting.views import ViewCache, check_enough
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, z_scored
@@ -59,8 +59,9 @@ class Detector(Fitted):
 
         `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
-        They are fitted on all the same, unless it raises. `workdir` keeps the student's checkpoints, so that an
-        interrupted fit resumes. `teacher` is one already loaded for this config, to share it among many fits.
+        All but the empty ones are fitted on all the same, unless it raises; other parts do not widen what is judged.
+        `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
+        for this config, to share it among many fits.
         """
         config = config or Config()
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
@@ -69,8 +70,9 @@ class Detector(Fitted):
             told = doubt or (lambda _, __: None)
             for place, why in doubts_of_views(views):
                 told(views.images[place], why)
-            every = torch.arange(len(views))
-            held, fit = (every, every) if config.cross_fitted else split(len(views), config)
+            every = (~is_empty(thumbnails(views))).nonzero()[:, 0]
+            check_enough(len(every))
+            held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
             teacher = teacher or _teacher(config)
             cache = TokenCache(teacher, views, config.batch, directory)
             normal = normal_moments(cache, teacher, fit, progress)

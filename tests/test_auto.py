@@ -77,6 +77,16 @@ def test_an_interrupted_fit_goes_on_and_comes_to_the_same(tmp_path, monkeypatch)
     assert resumed.held_out == whole.held_out and resumed.choice.chosen == whole.choice.chosen
 
 
+def test_doubts_are_told_once_also_by_a_fit_that_goes_on(tmp_path):
+    images = parts(16)
+    changes = {"pairs": 2, "acquisitions": 20, "false_alarm_rate": 0.2, "workdir": tmp_path}
+    for done in (0, 1):  # candidates that are there already
+        told = []
+        auto.fit_auto([*images, images[0]], doubt=lambda _, why, told=told: told.append(why), **changes)
+        assert len([why for why in told if "is a copy" in why]) == 1, done
+        sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)[-1].unlink()
+
+
 def test_a_budget_nobody_keeps_is_refused_with_the_fastest():
     with pytest.raises(NfadError, match=r"no candidate looks at a photo in 1e-06 ms.* takes .* ms; raise the budget"):
         auto.fit_auto(parts(16), budget=1e-6)
@@ -88,6 +98,8 @@ def test_a_budget_nobody_keeps_is_refused_with_the_fastest():
         (("--preset", "auto", "--size", "128"), "chooses the size itself"),
         (("--preset", "auto", "--set", "teacher=dinov3"), "chooses the teacher itself"),
         (("--budget", "20ms"), "goes with --preset auto"),
+        (("--preset", "fast"), "must be one of paper, embedded, embedded-fast, auto; got 'fast'"),
+        (("--preset", "auto", "--budget", "0.001ms"), "raise the budget"),
         (("--preset", "auto", "--budget", "fast"), "must be a time a photo, e.g. 20ms"),
         (("--preset", "auto", "--set", "acquisitions=0"), "chooses by synthetic defects, which need acquisitions"),
     ],
@@ -96,7 +108,7 @@ def test_what_does_not_go_with_auto_is_told(tmp_path, arguments, sentence):
     for index, image in enumerate(parts(12)):
         Image.fromarray(image).save(tmp_path / f"{index}.png")
     assert sentence in " ".join(nfad("fit", tmp_path, "-o", tmp_path / "m.nfad", *arguments, code=2).stderr.split())
-    assert not (tmp_path / "m.nfad").exists()
+    assert not list(tmp_path.glob("m.nfad*"))
 
 
 def test_the_command_shows_a_table_and_leaves_nothing_beside_the_model(tmp_path):

@@ -6,6 +6,8 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,14 +89,17 @@ def fit(
         raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
-    from nfad.config import Config
+    from nfad.config import PRESETS, Config
     from nfad.detector import Detector
+    from nfad.fitting.views import FEWEST
 
     changes = changes_from(
         setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,
         foreground=foreground or None, nudges=NUDGES if nudged else None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
     auto = preset == AUTO
+    if not auto and preset not in PRESETS:
+        raise NfadError(f"preset must be one of {', '.join((*PRESETS, AUTO))}; got {preset!r}")
     milliseconds = _budget(budget, auto)
     if auto and (own := sorted({"teacher", "weights", "size", "blocks", "prior_blocks"} & set(changes))):
         raise NfadError(f"--preset auto chooses the {own[0]} itself; leave that out, or name another preset")
@@ -109,14 +114,14 @@ def fit(
         if strict:
             raise NfadError(f"{image} {why}, or leave --strict out; nothing was written")
 
-    if not as_json:
+    if not as_json and len(images) >= FEWEST:
         _tell_rates(len(images), config)
     workdir = model.with_name(model.name + ".work") if auto or config.reference == "student" else None
     if workdir:
         workdir.mkdir(parents=True, exist_ok=True)
         for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
             shutil.rmtree(left, ignore_errors=True)
-    with progress_bars(not as_json) as progress:
+    with _going_on(workdir), progress_bars(not as_json) as progress:
         told = {"progress": progress, "skip": reporter(failed), "doubt": doubt, "workdir": workdir}
         if auto:
             from nfad.auto import fit_auto
@@ -154,6 +159,19 @@ def fit(
         out.print(f"Next: [bold]nfad predict {model} IMAGES --out results[/]")
     if failed:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _going_on(workdir: Path | None) -> Iterator[None]:
+    """What is left of an interrupted fit is told of; of one that never began there is nothing."""
+    try:
+        yield
+    except BaseException as error:
+        if workdir and not any(workdir.iterdir()):
+            workdir.rmdir()
+        elif workdir and isinstance(error, KeyboardInterrupt):
+            note(f"what is done is kept in {workdir}; run the same command again to go on.")
+        raise
 
 
 def _budget(text: str | None, auto: bool) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,12 +19,12 @@ FAR, FURTHER = 4.0, 6.0  # robust standard deviations above the median, of the s
 
 def doubts_of_views(views: ViewCache, batch: int = 64) -> Iterator[tuple[int, str]]:
     """Copies and empty photos, before any long work: (place, why)."""
-    thumbs = torch.cat([F.adaptive_avg_pool2d(views(some), THUMB) for some in torch.arange(len(views)).split(batch)])
-    spread = thumbs.mean(dim=1).flatten(1).std(dim=1)
-    flat = thumbs.flatten(1)
+    thumbs = thumbnails(views, batch)
+    empty, flat = is_empty(thumbs), thumbs.flatten(1)
     for place in range(len(views)):
-        if spread[place] < BLANK:
-            yield place, f"shows nothing: all of it is {_shade(float(flat[place].mean()))}; remove it"
+        if empty[place]:
+            shade = _shade(float(flat[place].mean()))
+            yield place, f"shows nothing: all of it is {shade}, and it is left out of the fit; remove it"
         elif place:
             gaps = (flat[:place] - flat[place]).abs().mean(dim=1)
             nearest = int(gaps.argmin())
@@ -32,14 +32,32 @@ def doubts_of_views(views: ViewCache, batch: int = 64) -> Iterator[tuple[int, st
                 yield place, f"is a copy of {views.images[nearest]}; a copy counts twice and tells nothing: remove it"
 
 
+def thumbnails(views: ViewCache, batch: int = 64) -> Float[Tensor, "image 3 side side"]:
+    return torch.cat([F.adaptive_avg_pool2d(views(some), THUMB) for some in torch.arange(len(views)).split(batch)])
+
+
+def is_empty(thumbs: Float[Tensor, "image 3 side side"]) -> Bool[Tensor, " image"]:
+    """Without anything to see. A fit leaves these out: a black photo among the good ones would let every one pass."""
+    return thumbs.mean(dim=1).flatten(1).std(dim=1) < BLANK
+
+
+def foreign(images: Int[Tensor, " image"], content: Float[Tensor, "image channels"]) -> Int[Tensor, " foreign"]:
+    """The images that do not look like the others, which must not widen what a model judges."""
+    strange = (content - content.median(dim=0).values).square().sum(dim=1).clamp(min=1e-12).log()
+    return images[torch.tensor(_robust(strange)) > FURTHER]
+
+
 def doubts_of_scores(
     images: Int[Tensor, " image"], log_scores: Float[Tensor, " image"], content: Float[Tensor, "image channels"]
 ) -> Iterator[tuple[int, str]]:
     """Photos that stand out, by models that have not seen them: (image, why)."""
-    strange = (content - content.median(dim=0).values).square().sum(dim=1).clamp(min=1e-12).log()
-    for image, score, far in zip(images.tolist(), _robust(log_scores), _robust(strange), strict=True):
-        if far > FURTHER:
-            yield image, "does not look like the other photos; if it is another part, remove it"
+    others = set(foreign(images, content).tolist())
+    for image, score in zip(images.tolist(), _robust(log_scores), strict=True):
+        if image in others:
+            yield (
+                image,
+                "does not look like the other photos, whose like is not judged; if it is another part, remove it",
+            )
         elif score > FAR:
             yield image, "stands out among the good parts; look whether it has a defect, and remove it if so"
 

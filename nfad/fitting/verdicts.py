@@ -25,7 +25,7 @@ from nfad.fitting.crossfit import (
     scorer_from,
     shared_out,
 )
-from nfad.fitting.doubts import doubts_of_scores
+from nfad.fitting.doubts import doubts_of_scores, foreign
 from nfad.fitting.reference import nudged_copies
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import AcquiredViews, DamagedViews, ViewCache
@@ -128,12 +128,13 @@ def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damage
         choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images))
     numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
     placed = evidence == "placed"
+    own = ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
     return Calibrated(
         scorer=dataclasses.replace(scorer, reading=read.whole, **({"filtered": None} if placed else {"placed": None})),
         normal_maps=normal_maps,
         held_out=held_out,
         normals={name: tuple(values[clean].tolist()) for name, values in numbers.items()},
-        judgeable=Judgeable.fit(normals.content, normals.numbers, folds[normals.images]),
+        judgeable=Judgeable.fit(normals.content[own], normals.numbers[own], folds[normals.images][own]),
         choice=choice,
         doubts=tuple(doubts_of_scores(normals.images[clean], read.log_scores[clean], normals.content[clean])),
     )

@@ -64,8 +64,7 @@ class ViewCache:
                 skip(image, str(error))
             if progress:
                 progress("reading images", index + 1, len(images))
-        if len(good) < FEWEST:
-            raise NfadError(f"a fit needs at least {FEWEST} readable normal images; got {len(good)}")
+        check_enough(len(good))
         cache.images, cache._cached = good, min(cache._cached, len(good))
         return cache
 
@@ -77,6 +76,11 @@ class ViewCache:
 
     def _decode(self, image: ImageLike) -> Float[Tensor, "3 size size"]:
         return to_view(load_part(image), self._size, self._resize)[0]
+
+
+def check_enough(count: int) -> None:
+    if count < FEWEST:
+        raise NfadError(f"a fit needs at least {FEWEST} readable normal images that show something; got {count}")
 
 
 class AcquiredViews:

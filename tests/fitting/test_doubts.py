@@ -54,6 +54,25 @@ def test_a_fit_tells_its_doubts_and_one_that_raises_ends_it():
         Detector.fit([*GOOD, GOOD[0]], tiny(), doubt=refuse)
 
 
+@pytest.mark.parametrize("stray", ["black", "other"])
+def test_a_stray_photo_among_the_good_ones_does_not_open_the_door_to_its_like(stray):
+    """One in thirty is more of normals × acquisitions than may be refused: it would set the limit by itself."""
+    stripes = [np.roll(np.kron(np.indices((8, 8)).sum(0) % 2, np.ones((8, 8))), by, 0) for by in (0, 3)]
+    checked = [np.stack([255 * each] * 3, axis=-1).astype(np.uint8) for each in stripes]
+    others = {"black": [np.zeros((64, 64, 3), np.uint8)] * 2, "other": checked}
+    real = Config.preset("embedded-fast", size=64, pairs=2, acquisitions=60, false_alarm_rate=0.05)
+    told = []
+    detector = Detector.fit([*parts(30), others[stray][0]], real, doubt=lambda image, why: told.append(why))
+    assert len(told) == 1 and detector.fitted_on == (30 if stray == "black" else 31)
+    assert all(each.verdict != "normal" for each in detector.predict(others[stray]))
+    assert sum(each.verdict == "normal" for each in detector.predict(parts(20, start=200))) >= 16
+
+
+def test_photos_that_show_nothing_make_no_fit():
+    with pytest.raises(NfadError, match="at least 8 readable normal images that show something; got 7"):
+        Detector.fit([*GOOD[:7], *[np.zeros((64, 64, 3), np.uint8)] * 5], tiny())
+
+
 def test_a_defect_among_many_good_parts_is_named():
     told = {}
     images = [*parts(30), part(99, defect=True)]
