@@ -77,14 +77,16 @@ def info(
     table.add_row("fitted on", Config.from_dict(config).normals_told(header["fitted_on"], held.count))
     if facts["choice"]:
         choice = Choice.from_dict(facts["choice"])
-        table.add_row("evidence", f"{choice.evidence}; of synthetic defects found: {choice.told()}")
+        table.add_row(
+            "evidence", f"{choice.evidence}; of synthetic defects found, mean of rates from 2 to 10 %: {choice.told()}"
+        )
         table.add_row("the filter", choice.sentence())
         if choice.candidates:
             tried = ", ".join(
                 f"{each.name} too slow" if each.found is None else f"{each.name} {each.found:.0%}"
                 for each in choice.candidates
             )
-            table.add_row("chosen by auto", f"{choice.chosen}; of synthetic defects found: {tried}")
+            table.add_row("chosen by auto", f"{choice.chosen}; found, as above: {tried}")
     table.add_row("in use", f"threshold {facts['threshold']:.3f}: {held.told(config['false_alarm_rate'])}")
     table.add_row(
         "defects found there", "not known from good parts: `nfad evaluate` measures yours, `nfad stress` synthetic ones"

@@ -53,9 +53,9 @@ class Choice:
         """What the filter buys and costs."""
         flagged, found = self.flagged, self.found_as_taken
         return (
-            f"Under changed light {flagged['filtered']:.0%} of normal parts are flagged where the unfiltered detector "
-            f"flags {flagged['unfiltered']:.0%}; in the fit's own light {found['filtered']:.0%} of synthetic defects "
-            f"are found where it finds {found['unfiltered']:.0%}."
+            f"At a rate of {self.rate:.1%}, under changed light {flagged['filtered']:.0%} of normal parts are flagged "
+            f"where the unfiltered detector flags {flagged['unfiltered']:.0%}; in the fit's own light "
+            f"{found['filtered']:.0%} of synthetic defects are found where it finds {found['unfiltered']:.0%}."
         )
 
 

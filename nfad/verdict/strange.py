@@ -17,7 +17,7 @@ BELOW_OR_ABOVE = {  # what a photo is that has less, or more, of a number than t
 }  # fmt: skip
 
 
-PLAIN = ("brightness", "dark", "bright", "noise", "flat", "contrast", "uneven", "colour")  # which is told first
+PLAIN = ("brightness", "dark", "bright", "flat", "noise", "contrast", "uneven", "colour")  # which is told first
 
 
 def why_strange(outside: Sequence[float]) -> str:

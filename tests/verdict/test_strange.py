@@ -32,6 +32,7 @@ def test_the_plainest_reason_is_told_first():
     """A photo in the dark is black and flat, too."""
     assert why_strange(outside(brightness=-4, contrast=-9, dark=9, flat=9)).startswith("darker")
     assert why_strange(outside(contrast=-9, noise=-2)).startswith("blurred")
+    assert why_strange(outside(flat=2, noise=-2)).startswith("nothing to see")  # a cover has no grain, and is no lens
 
 
 def test_nine_numbers_are_wanted():
