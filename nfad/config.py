@@ -14,6 +14,7 @@ REFERENCES = ("student", "nearest", "linear")
 ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
 EVIDENCE = ("auto", "filtered", "placed")
+FEWEST = 8  # normal images a fit can be made of
 HOLDOUT = 0.3
 PAIRS = {True: 6, False: 12}  # with acquisitions, which the reference sees too, and without
 GATED = {"local_share": 0.25, "incidence": "columns", "gate": "participation"}

@@ -89,9 +89,8 @@ def fit(
         raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
-    from nfad.config import PRESETS, Config
+    from nfad.config import FEWEST, PRESETS, Config
     from nfad.detector import Detector
-    from nfad.fitting.views import FEWEST
 
     changes = changes_from(
         setting, teacher=teacher, weights=weights, reference=reference, size=size, holdout=holdout, seed=seed,

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nfad.config import FEWEST
 from nfad.errors import NfadError
 from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.images import ImageLike, load_part, to_view
 
-FEWEST = 8  # normal images a fit can be made of
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
 

@@ -74,7 +74,7 @@ class Refusing:
         out = Outputs(
             one.score if self._score is None else self._score, one.unfiltered_score, one.map, one.unfiltered_map,
             one.participation, one.nuisance_fraction, one.nuisance_by_family, one.detection_map, one.gate,
-            strangeness=1.5, strange="does not look like the fitted part",
+            strangeness=2.5, strange="does not look like the fitted part",
         )  # fmt: skip
         rule = Rule.at(self._model.held_out, self._model.config.false_alarm_rate)
         return rule(out, one.geometry, one.source)

@@ -8,6 +8,7 @@ from PIL import Image
 
 from nfad import NfadError
 from nfad.data.catalog import load
+from nfad.deploy.folder import write_metadata
 from nfad.deploy.parity import LIMITS
 from nfad.evaluation.session import evaluate_dataset
 from nfad.records import Dataset, Sample
@@ -83,7 +84,7 @@ def test_a_graph_for_one_size_of_photo_is_refused_before_any_image_is_read(shipp
     folder = shutil.copytree(shipped.folder, tmp_path / "framed")
     facts = json.loads((folder / "model.json").read_text())
     facts["input"]["frame"] = [80, 80]
-    (folder / "model.json").write_text(json.dumps(facts))
+    write_metadata(folder, facts)  # sealed anew
     absent = Dataset("folder", "", (), (Sample(tmp_path / "absent.png", False),))
     with pytest.raises(NfadError, match="takes frames of 80×80 pixels"):
         evaluate_dataset(absent, tiny(), ["contrast:2"], model=folder)
