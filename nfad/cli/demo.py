@@ -42,5 +42,5 @@ def demo(
     for table in evaluation_tables("The demo set", found.rows):
         out.print(table)
     out.print(f"Thresholds: {found.promise}.", soft_wrap=True)
-    out.print(f"A stranger, a photo that shows no blade: [bold]{escape(stranger.explain())}[/]", soft_wrap=True)
+    out.print(f"A stranger, a photo of the empty bench: [bold]{escape(stranger.explain())}[/]", soft_wrap=True)
     out.print(f"Look at [bold]{found.page}[/]")

@@ -24,7 +24,7 @@ from nfad.vision.pixels import photo_of
 
 SHOWN = 3  # pictures per domain and verdict
 STRANGER = (
-    "A photo from the same station that shows no blade. There is nothing to judge in it: a model that calls it normal "
+    "A photo of the empty bench: no blade. There is nothing to judge in it: a model that calls it normal "
     "would pass whatever lies on the belt."
 )
 

@@ -9,7 +9,7 @@ nudged. Nobody calls it the same station when the part lies across the photo or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import atan2, cos, hypot, pi, radians, sin
 
@@ -19,7 +19,6 @@ from scipy.ndimage import gaussian_filter
 
 from nfad.errors import NfadError
 from nfad.vision.blade import DEFECTS, VISIBLE, Part, blade, damage
-from nfad.vision.flange import flange
 from nfad.vision.texture import BENCH, Surface, X, Y, blend, noise, paint
 
 DOMAINS = ("same", "background", "illumination", "view")
@@ -64,9 +63,10 @@ def render(seed: int, defect: str = "good", domain: str = "same") -> tuple[np.nd
 
 
 def render_stranger(seed: int = 0) -> np.ndarray:
-    """A photo from the same station that shows no blade at all: a flange, uint8 (256, 256, 3)."""
+    """A photo from the same station with nothing on its bench, uint8 (256, 256, 3): there is no blade to judge."""
     lamp, bench = _session(seed)
-    light = _illuminate(flange(_stream(seed, "stranger")), bench, lamp, SOURCE_VIEW)
+    part = blade(_stream(seed, "stranger"))
+    light = _illuminate(replace(part, cover=np.zeros_like(part.cover)), bench, lamp, SOURCE_VIEW)
     return _expose(_look(light, SOURCE_VIEW), lamp.gamma, _stream(seed, "stranger's photo"))
 
 

@@ -96,7 +96,7 @@ def test_belts_of_other_colours_are_not_all_the_same():
     assert np.ptp(corners, axis=0).min() > 40
 
 
-def test_the_stranger_is_another_part_at_the_same_station_and_always_the_same():
+def test_the_stranger_is_the_same_station_without_a_part_and_always_the_same():
     stranger, blade = render_stranger(), render(0)[0]
     np.testing.assert_array_equal(stranger, render_stranger())
     assert stranger.shape == blade.shape and stranger.dtype == np.uint8
