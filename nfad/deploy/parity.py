@@ -160,6 +160,12 @@ def images_for(
                 f"the normals are not all {frame[0]}×{frame[1]} (height × width), the --frame asked for; "
                 "leave --frame out"
             )
+        refused = sum(not each.is_judged for each in detector.predict(plain))
+        if 2 * refused > len(plain):
+            raise NfadError(
+                f"{refused} of {len(plain)} of the normals are not judged by this model; name photos of the good parts "
+                "that it was fitted for with --normals"
+            )
     else:
         height, width = frame or (240, 320)
         rendered = [Image.fromarray(render(seed, "good", "same")[0]) for seed in range(4)]

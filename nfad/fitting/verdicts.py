@@ -34,7 +34,7 @@ from nfad.reference.reading import Reading
 from nfad.reference.scoring import Scorer, calibrate
 from nfad.stats.conformal import conformal_threshold, smallest_rate
 from nfad.system.progress import Progress
-from nfad.verdict.choice import Choice
+from nfad.verdict.choice import LOOSE, Choice
 from nfad.verdict.threshold import Threshold
 from nfad.vision.defects import SMALLEST
 from nfad.vision.maps import image_score, pixel_maps
@@ -125,7 +125,8 @@ def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damage
         bad_unfiltered = in_units(top_scores(config, damaged.maps["unfiltered"]), "control")[damaged.taken]
         flagged = _above(held_out.at(rate), scores[~clean], unfiltered[~clean])
         at_rate = _above(held_out.at(rate), bad, bad_unfiltered)
-        choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images))
+        looser = _above(held_out.at(LOOSE), bad, bad_unfiltered)["filtered"]
+        choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images), looser)
     numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
     placed = evidence == "placed"
     own = ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))

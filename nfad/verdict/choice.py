@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LOOSE = 0.10  # a rate at which a person may want to know what else would be found
+WORTH = 0.05  # so many more of the defects, at least
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -28,6 +31,7 @@ class Choice:
     flagged: Mapping[str, float]  # unfiltered, filtered → share of normals flagged under acquisitions
     found_as_taken: Mapping[str, float]  # unfiltered, filtered → share of defects found in the light of the fit
     defects: int = 0  # how many there were; 0 where an older fit does not say
+    found_loosely: float | None = None  # as taken, filtered, at a rate of 10 %
     candidates: tuple[Candidate, ...] = ()  # of `--preset auto`, the cheapest first
     chosen: str = ""  # among them
 
@@ -52,10 +56,13 @@ class Choice:
     def sentence(self) -> str:
         """What the filter buys and costs."""
         flagged, found = self.flagged, self.found_as_taken
+        more = self.found_loosely
+        worth = more is not None and self.rate < LOOSE and more >= found["filtered"] + WORTH
         return (
             f"At a rate of {self.rate:.1%}, under changed light {flagged['filtered']:.0%} of normal parts are flagged "
             f"where the unfiltered detector flags {flagged['unfiltered']:.0%}; in the fit's own light "
             f"{found['filtered']:.0%} of synthetic defects are found where it finds {found['unfiltered']:.0%}."
+            + (f" At a rate of {LOOSE:.0%} it would be {more:.0%} of them." if worth else "")
         )
 
 

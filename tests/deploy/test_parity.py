@@ -3,7 +3,9 @@ import math
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from nfad import NfadError
 from nfad.deploy.parity import LIMITS, Limits, compare, images_for
 from nfad.verdict.threshold import Threshold
 
@@ -98,3 +100,12 @@ def test_the_images_are_seeded_and_each_comes_three_times(shipped):
     assert len(changed) == 24 and all(image.dtype == np.uint8 for image in first)
     differs = [not np.array_equal(plain[i // 2], copy) for i, copy in enumerate(changed)]
     assert np.mean(differs) > 0.9
+
+
+def test_photos_that_the_model_does_not_judge_prove_nothing(shipped, tmp_path):
+    assert shipped.detector.judgeable is not None
+    paths = [tmp_path / f"{index}.png" for index in range(4)]
+    for path in paths:
+        Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(path)
+    with pytest.raises(NfadError, match="4 of 4 of the normals are not judged by this model; name photos of the good"):
+        images_for(shipped.detector, paths)
