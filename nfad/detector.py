@@ -68,9 +68,10 @@ class Detector(Fitted):
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
             told = doubt or (lambda _, __: None)
-            for place, why in doubts_of_views(views):
+            thumbs = thumbnails(views)
+            for place, why in doubts_of_views(thumbs, views.images):
                 told(views.images[place], why)
-            every = (~is_empty(thumbnails(views))).nonzero()[:, 0]
+            every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
             teacher = teacher or _teacher(config)

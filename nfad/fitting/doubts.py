@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nfad.fitting.views import ViewCache
+from nfad.vision.images import ImageLike
 
 THUMB = 32  # side of what copies are told by
 COPY = 0.5 / 255  # mean difference of two thumbnails below which one photo is a copy of the other
@@ -17,11 +18,12 @@ BLANK = 2 / 255  # spread of the grey levels below which there is nothing to see
 FAR, FURTHER = 4.0, 6.0  # robust standard deviations above the median, of the score and of the content
 
 
-def doubts_of_views(views: ViewCache, batch: int = 64) -> Iterator[tuple[int, str]]:
+def doubts_of_views(
+    thumbs: Float[Tensor, "image 3 side side"], images: Sequence[ImageLike]
+) -> Iterator[tuple[int, str]]:
     """Copies and empty photos, before any long work: (place, why)."""
-    thumbs = thumbnails(views, batch)
     empty, flat = is_empty(thumbs), thumbs.flatten(1)
-    for place in range(len(views)):
+    for place in range(len(thumbs)):
         if empty[place]:
             shade = _shade(float(flat[place].mean()))
             yield place, f"shows nothing: all of it is {shade}, and it is left out of the fit; remove it"
@@ -29,7 +31,7 @@ def doubts_of_views(views: ViewCache, batch: int = 64) -> Iterator[tuple[int, st
             gaps = (flat[:place] - flat[place]).abs().mean(dim=1)
             nearest = int(gaps.argmin())
             if gaps[nearest] < COPY:
-                yield place, f"is a copy of {views.images[nearest]}; a copy counts twice and tells nothing: remove it"
+                yield place, f"is a copy of {images[nearest]}; a copy counts twice and tells nothing: remove it"
 
 
 def thumbnails(views: ViewCache, batch: int = 64) -> Float[Tensor, "image 3 side side"]:

@@ -7,14 +7,15 @@ from parts import part, parts, tiny
 
 from nfad import Config, Detector
 from nfad.errors import NfadError
-from nfad.fitting.doubts import doubts_of_scores, doubts_of_views
+from nfad.fitting.doubts import doubts_of_scores, doubts_of_views, thumbnails
 from nfad.fitting.views import ViewCache
 
 GOOD = parts(12)
 
 
 def doubts(images, tmp_path):
-    return dict(doubts_of_views(ViewCache.read(images, 64, None, tmp_path)))
+    views = ViewCache.read(images, 64, None, tmp_path)
+    return dict(doubts_of_views(thumbnails(views), views.images))
 
 
 def test_good_photos_raise_no_doubt(tmp_path):
