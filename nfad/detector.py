@@ -23,7 +23,7 @@ from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import as_taken, split
-from nfad.fitting.doubts import doubts_of_views, is_empty, thumbnails
+from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
@@ -52,6 +52,7 @@ class Detector(Fitted):
         progress: Progress | None = None,
         skip: Skip | None = None,
         doubt: Skip | None = None,
+        strict: bool = False,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
     ) -> Detector:
@@ -59,7 +60,8 @@ class Detector(Fitted):
 
         `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
-        All but the empty ones are fitted on all the same, unless it raises; other parts do not widen what is judged.
+        All but the empty ones are fitted on all the same; other parts do not widen what is judged. With `strict` there
+        is no detector of such images: an error names all of them.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
         for this config, to share it among many fits.
         """
@@ -67,10 +69,8 @@ class Detector(Fitted):
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
-            told = doubt or (lambda _, __: None)
             thumbs = thumbnails(views)
-            for place, why in doubts_of_views(thumbs, views.images):
-                told(views.images[place], why)
+            doubts = list(doubts_of_views(thumbs, views.images))
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
@@ -82,8 +82,12 @@ class Detector(Fitted):
             scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
             calibrate = in_all_lights if config.acquisitions else as_taken
             calibrated = calibrate(config, scorer, cache, teacher, held, fit, directory, progress)
-        for place, why in calibrated.doubts:
-            told(views.images[place], why)
+        doubts += calibrated.doubts
+        if strict and doubts:
+            raise NfadError(doubts_told(doubts, views.images))
+        if doubt:
+            for place, why in doubts:
+                doubt(views.images[place], why)
         parts = {name: value for name, value in vars(calibrated).items() if name != "doubts"}
         return cls(config, teacher, fitted_on=len(fit), **parts)
 
