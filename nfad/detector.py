@@ -6,12 +6,11 @@ photo → view → teacher tokens → (reference, nuisance operator) → token m
 from __future__ import annotations
 
 import dataclasses
-import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -175,8 +174,7 @@ class Detector(Fitted):
                     nuisance_by_family={name: float(share[index]) for name, share in out.nuisance_by_family.items()},
                     detection_map=None if out.gate is None else maps["detection"][index],
                     gate=None if out.gate is None else float(out.gate[index]),
-                    strangeness=math.nan if out.strangeness is None else float(out.strangeness[index]),
-                    strange="" if out.outside is None else why_strange(out.outside[index].tolist()),
+                    **_strange(out, index),
                 )
             )
             for index in range(len(views))
@@ -214,6 +212,14 @@ class Detector(Fitted):
             return scores
         strangeness, outside = self.judgeable(quarter_tokens(tokens), numbers)
         return dataclasses.replace(scores, strangeness=strangeness, outside=outside)
+
+
+def _strange(out: Scores, index: int) -> dict[str, Any]:
+    """How strange an image is, and why; nothing where the model cannot tell."""
+    if out.strangeness is None or out.outside is None:
+        return {}
+    strangeness = float(out.strangeness[index])
+    return {"strangeness": strangeness, "strange": why_strange(out.outside[index].tolist(), strangeness)}
 
 
 def _teacher(config: Config) -> Teacher:
