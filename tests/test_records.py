@@ -67,24 +67,17 @@ def test_what_is_not_finite_is_none_in_a_record(value):
 
 
 @pytest.mark.parametrize(
-    ("score", "unfiltered_score", "words"),
+    ("score", "unfiltered_score", "words", "unfiltered"),
     [
-        (
-            3,
-            3,
-            "Anomalous at the upper left: score 3.00, 1.00 above the threshold 2.00; unfiltered it is anomalous, too",
-        ),
-        (3, 1, "Anomalous at the upper left: score 3.00, 1.00 above the threshold 2.00; unfiltered it is normal."),
-        (1, 3, "Normal: score 1.00, 1.00 below the threshold 2.00, highest at the upper left; unfiltered it is anom"),
-        (
-            1,
-            1,
-            "Normal: score 1.00, 1.00 below the threshold 2.00, highest at the upper left; unfiltered it is normal,",
-        ),
+        (3, 3, "Anomalous at the upper left: score 3.00, 1.00 above the threshold 2.00", "anomalous, too"),
+        (3, 1, "Anomalous at the upper left: score 3.00, 1.00 above the threshold 2.00", "normal"),
+        (1, 3, "Normal: score 1.00, 1.00 below the threshold 2.00, highest at the upper left", "anomalous"),
+        (1, 1, "Normal: score 1.00, 1.00 below the threshold 2.00, highest at the upper left", "normal, too"),
     ],
 )
-def test_the_sentence_says_where_how_far_and_what_the_filter_changed(score, unfiltered_score, words):
-    assert prediction(score, unfiltered_score=unfiltered_score).explain().startswith(words)
+def test_the_sentence_says_where_how_far_and_what_the_filter_changed(score, unfiltered_score, words, unfiltered):
+    said = prediction(score, unfiltered_score=unfiltered_score).explain()
+    assert said.startswith(f"{words}; unfiltered it is {unfiltered}. ")
     told = prediction(score, unfiltered_score=unfiltered_score, nuisance_by_family={"sensor": 0.1, "background": 0.6})
     assert told.explain().endswith(
         "75% of the deviation is acquisition-like, mostly background-like, and was filtered out."
