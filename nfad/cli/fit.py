@@ -15,6 +15,7 @@ import typer
 
 from nfad.cli.options import (
     NUDGES,
+    Device,
     FitPreset,
     Foreground,
     Json,
@@ -52,6 +53,7 @@ def fit(
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -121,7 +123,9 @@ def fit(
         for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
             shutil.rmtree(left, ignore_errors=True)
     with _going_on(workdir), progress_bars(not as_json) as progress:
-        told = {"progress": progress, "skip": reporter(failed), "doubt": doubt, "workdir": workdir}
+        told = {
+            "progress": progress, "skip": reporter(failed), "doubt": doubt, "workdir": workdir, "device": device,
+        }  # fmt: skip
         if auto:
             from nfad.auto import fit_auto
 
