@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -26,6 +27,7 @@ from nfad.reference.student import Student
 from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
 from nfad.verdict.threshold import Threshold
+from nfad.vision.devices import CPU
 from nfad.vision.teacher import Teacher, load_teacher
 from nfad.vision.weights import state_digest
 
@@ -99,12 +101,12 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return header, tensors
 
 
-def load(path: Path, weights: str | None = None) -> Fitted:
+def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> Fitted:
     header, tensors = read_header(path)
     config = Config.from_dict(header["config"])
     if weights is not None:
         config = dataclasses.replace(config, weights=weights)
-    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)
     if teacher.identity.sha256 != header["teacher"]["sha256"]:
         raise NfadError(
             f"{path} was fitted with {header['teacher']['architecture']} weights of SHA-256 "
@@ -142,7 +144,7 @@ def _tensors(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     for view, blocks in references.items():
         for index, reference in enumerate(blocks):
             tensors |= _parts(f"reference.{view}.{index}", reference)
-    return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
+    return {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
 
 
 def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Teacher) -> Scorer:
@@ -159,12 +161,13 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: T
     kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
-        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
+        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid).to(teacher.device)
         return Scorer(operator, student, **kept)
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:
-        return tuple(_part(kind, f"reference.{name}.{index}", tensors) for index in blocks)
+        parts = [_part(kind, f"reference.{name}.{index}", tensors) for index in blocks]
+        return tuple(part.to(teacher.device) if isinstance(part, Nearest) else part for part in parts)
 
     filtered = view("filtered") if any(key.startswith("reference.filtered.") for key in tensors) else None
     return Scorer(operator, view("raw"), filtered, **kept)
