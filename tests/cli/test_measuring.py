@@ -224,3 +224,18 @@ def test_an_option_of_another_table_is_refused(table, option, user, tmp_path):
     told = nfad("benchmark", table, "demo", option, "1", "--out", tmp_path / "out", code=2).stderr
     assert f"{option} is for the table {user}; the table {table} does not use it" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_shifted_copies_are_written_told_and_read_again(root, model, tmp_path):
+    arguments = ("corrupt", f"folder={root}", "--suite", "contrast:3,gaussian_noise:1", "-o", tmp_path / "out")
+    found = json.loads(nfad(*arguments, "--json").stdout)
+    assert [each["corruption"] for each in found] == ["contrast:3", "gaussian_noise:1"]
+    assert {(each["images"], each["kept"], each["written"]) for each in found} == {(16, 20, 36)}
+    assert "was there already" in nfad(*arguments).stdout
+    [read] = json.loads(nfad("evaluate", "folder", found[0]["folder"], "--model", model, "--json").stdout)
+    assert [row["good"] for row in read["rows"]] == [4, 4, 8]
+    for wrong, words in (("fog:3", "a corruption is one of"), ("contrast:9", "must lie in 1..5")):
+        assert words in nfad("corrupt", root, "--suite", wrong, "-o", tmp_path / "new", code=2).stderr
+    assert not (tmp_path / "new").exists()
+    assert "lies in the data set" in nfad("corrupt", root, "--suite", "all", "-o", root / "x", code=2).stderr
+    assert not (root / "x").exists()
