@@ -59,7 +59,8 @@ def benchmark(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="plugins, verdict: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
+            help="plugins, verdict: the detectors that wear the filter; also anomalydino,subspacead,rad,dinomaly,mmr "
+            "(glass needs nfad\\[anomalib]).",
             show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad; verdict: none",
         ),
     ] = None,
