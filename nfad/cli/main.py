@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from nfad.cli.benchmark import benchmark
+from nfad.cli.corrupt import corrupt
 from nfad.cli.demo import demo
 from nfad.cli.evaluate import evaluate
 from nfad.cli.export import export
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, info, demo, evaluate, stress, export, watch, serve, benchmark):
+for command in (fit, predict, info, demo, evaluate, corrupt, stress, export, watch, serve, benchmark):
     app.command()(command)
 
 

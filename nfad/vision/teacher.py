@@ -110,6 +110,15 @@ class VitTeacher:
         return [F.normalize(patches[block], dim=-1) for block in self._blocks], prior
 
     @torch.inference_mode()
+    def normed(
+        self, images: Float[Tensor, "image 3 h w"], last: bool
+    ) -> tuple[list[Float[Tensor, "image token _"]], list[Float[Tensor, "image _"]]]:
+        """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
+        patches, summaries = self._run(images, self._blocks)
+        norm = self.network.norm if last else torch.nn.Identity()
+        return [norm(patches[block]) for block in self._blocks], [norm(summaries[block]) for block in self._blocks]
+
+    @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         # The grid is always image/16, so a patch-14 teacher sees 196² where the student sees 224².
         images, side = images.to(self.device), images.shape[-1] // 16 * self._patch
