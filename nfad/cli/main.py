@@ -17,6 +17,7 @@ from nfad.cli.fit import fit
 from nfad.cli.info import info
 from nfad.cli.predict import predict
 from nfad.cli.serve import serve
+from nfad.cli.station import station
 from nfad.cli.stress import stress
 from nfad.cli.terminal import err
 from nfad.cli.watch import watch
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (fit, predict, info, demo, evaluate, stress, export, watch, serve, benchmark):
     app.command()(command)
+app.add_typer(station, name="station")
 
 
 @app.callback(invoke_without_command=True)
