@@ -29,10 +29,12 @@ from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
 from nfad.verdict.threshold import Threshold
 from nfad.vision.devices import CPU
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.region import Region
+from nfad.vision.teacher import Teacher, load_teacher, looking_at
 from nfad.vision.weights import state_digest
 
-FORMAT = 5
+FORMAT = 6
+READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
 Part = TypeVar("Part")
@@ -57,6 +59,8 @@ class Fitted:
 def save(detector: Fitted, path: Path) -> Path:
     """A model file is whole or absent."""
     tensors = _tensors(detector.scorer, detector.judgeable)
+    if detector.teacher.region is not None:
+        tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
     header = {
         "format": FORMAT,
         "config": detector.config.as_dict(),
@@ -95,8 +99,11 @@ def upgrade(path: Path) -> int:
 
 
 def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
-    """A header of an older format in today's, with the same verdicts: those fits knew no acquisitions, so scores are
-    not read in their light and every photo is judged."""
+    """A header of an older format in today's, with the same verdicts: fits before format 5 knew no acquisitions, so
+    scores are not read in their light and every photo is judged."""
+
+    if header["format"] >= READ:
+        return {**header, "format": FORMAT}
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -159,9 +166,10 @@ def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> 
             f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "
             "pass the original file as weights=FILE (--weights)"
         )
+    region = Region(tensors["region"].bool()) if "region" in tensors else None
     return Fitted(
         config=config,
-        teacher=teacher,
+        teacher=teacher if region is None else looking_at(teacher, region),
         scorer=_scorer(config, header, tensors, teacher),
         normal_maps={name: tuple(pair) for name, pair in header["normal_maps"].items()},
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),

@@ -37,7 +37,8 @@ from nfad.verdict.strange import why_strange
 from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.region import Region, looked_at
+from nfad.vision.teacher import Teacher, load_teacher, looking_at
 
 
 class Detector(Fitted):
@@ -53,6 +54,7 @@ class Detector(Fitted):
         skip: Skip | None = None,
         doubt: Skip | None = None,
         strict: bool = False,
+        mask: ImageLike | None = None,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
         device: str = "auto",
@@ -63,21 +65,27 @@ class Detector(Fitted):
         `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
         All but the empty ones are fitted on all the same; other parts do not widen what is judged. With `strict` there
         is no detector of such images: an error names all of them.
+        `mask` is an image of the photos' shape, bright where to look: what lies under the rest moves no verdict.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
         for this config, to share it among many fits. `device` is where networks run (auto, cpu, cuda, cuda:1, mps,
         xpu), unless the teacher says so; it is no part of the model.
         """
         config = config or Config()
+        if mask is not None and config.reference == "student":
+            raise NfadError("a student looks at whole photos; leave the mask out or choose another reference")
         where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
-            thumbs = thumbnails(views)
+            region = None if mask is None else Region.read(mask, views.images[0], config.size, config.resize)
+            thumbs = thumbnails(views, region)
             doubts = list(doubts_of_views(thumbs, views.images))
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
             teacher = teacher or _teacher(config, where)
+            if region is not None:
+                teacher = looking_at(teacher, region)
             cache = TokenCache(teacher, views, config.batch, directory)
             normal = normal_moments(cache, teacher, fit, progress)
             moved = intervention_moments(cache, teacher, config, fit, progress)
@@ -194,7 +202,7 @@ class Detector(Fitted):
             tokens, prior = self.teacher.tokens_and_prior(views)
         else:
             tokens = self.teacher.tokens(views)
-        return self._from_tokens(tokens, predicted, prior, photo_numbers(views))
+        return self._from_tokens(tokens, predicted, prior, photo_numbers(looked_at(self.teacher.region, views)))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""

@@ -67,6 +67,10 @@ def fit(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same images: same model.")] = None,
     setting: Setting = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="Image of the photos' shape, white where to look: the rest moves no verdict."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option(help="Refuse photos that may not belong: copies, empty ones, other parts, likely defects.")
     ] = False,
@@ -118,7 +122,14 @@ def fit(
         for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
             shutil.rmtree(left, ignore_errors=True)
     with _going_on(workdir), progress_bars(not as_json) as progress:
-        told = {"progress": progress, "skip": reporter(failed), "workdir": workdir, "strict": strict, "device": device}
+        told = {
+            "mask": mask,
+            "progress": progress,
+            "skip": reporter(failed),
+            "workdir": workdir,
+            "strict": strict,
+            "device": device,
+        }
         told["doubt"] = lambda image, why: doubtful.append((str(image), why))
         if auto:
             from nfad.auto import fit_auto

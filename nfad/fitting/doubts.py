@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from nfad.fitting.views import ViewCache
 from nfad.vision.images import ImageLike
+from nfad.vision.region import Region, looked_at
 
 THUMB = 32  # side of what copies are told by
 COPY = 0.5 / 255  # mean difference of two thumbnails below which one photo is a copy of the other
@@ -35,8 +36,9 @@ def doubts_of_views(
                 yield place, f"is a copy of {images[nearest]}; a copy counts twice and tells nothing: remove it"
 
 
-def thumbnails(views: ViewCache, batch: int = 64) -> Float[Tensor, "image 3 side side"]:
-    return torch.cat([F.adaptive_avg_pool2d(views(some), THUMB) for some in torch.arange(len(views)).split(batch)])
+def thumbnails(views: ViewCache, region: Region | None = None, batch: int = 64) -> Float[Tensor, "image 3 side side"]:
+    parts = torch.arange(len(views)).split(batch)
+    return torch.cat([F.adaptive_avg_pool2d(looked_at(region, views(some)), THUMB) for some in parts])
 
 
 def is_empty(thumbs: Float[Tensor, "image 3 side side"]) -> Bool[Tensor, " image"]:
