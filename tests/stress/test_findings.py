@@ -156,7 +156,8 @@ def test_sentences_say_how_far_it_holds_and_what_ends_it_with_the_filter_and_wit
 def test_sentences_tell_both_errors_and_what_is_not_judged_as_it_is_and_at_the_ends():
     found = findings(BLUR, {0: step(found=(COUNT, 18)), 3: step((COUNT, 6), (COUNT, 12), (12, 6))})
     assert sentence(found, found.curves[0]).endswith(
-        " Counted with the filter, unchanged: 0% of good parts flagged, 75% of defects found, 0% of good parts not judged; "
+        " Counted with the filter, unchanged: 0% of good parts flagged, 75% of defects found, "
+        "0% of good parts not judged; "
         "at 3 px: 25% of good parts flagged, 50% of defects found, 50% of good parts not judged (25% of defects). "
         "Without the filter, unchanged: 0% of good parts flagged, 100% of defects found; "
         "at 3 px: 100% of good parts flagged, 100% of defects found."
