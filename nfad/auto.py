@@ -23,6 +23,7 @@ from nfad.errors import NfadError
 from nfad.system.progress import Progress, Skip
 from nfad.system.results import key_of
 from nfad.verdict.choice import Candidate, cheapest_of_the_best
+from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike
 from nfad.vision.teacher import Teacher, load_teacher
 
@@ -44,6 +45,7 @@ def fit_auto(
     doubt: Skip | None = None,
     strict: bool = False,
     workdir: Path | None = None,
+    device: str = "auto",
     **changes: Any,
 ) -> Detector:
     """A detector by the candidate that suits these images; `choice.candidates` of it says what each would find.
@@ -59,14 +61,16 @@ def fit_auto(
         config = Config.preset(preset, **changes | dict(own))
         if not config.acquisitions:
             raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
-        teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+        teacher = load_teacher(
+            config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device_of(device)
+        )
         took = _milliseconds(teacher, config.size)
         if budget is not None and took > budget:
             tried.append(Candidate(name, took))
             continue
         kept = None if workdir is None else workdir / f"{_key(images, config, strict)}.nfad"
         if kept is not None and kept.is_file():
-            detector = Detector.load(kept)
+            detector = Detector.load(kept, device=device)
         else:
             detector = Detector.fit(
                 images,

@@ -34,6 +34,7 @@ from nfad.reference.scoring import Scores, z_scored
 from nfad.system.progress import Progress, Skip
 from nfad.verdict.prediction import Outputs, Rule
 from nfad.verdict.strange import why_strange
+from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
 from nfad.vision.teacher import Teacher, load_teacher
@@ -54,6 +55,7 @@ class Detector(Fitted):
         strict: bool = False,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
+        device: str = "auto",
     ) -> Detector:
         """Fit on normal images (paths or uint8/uint16 arrays).
 
@@ -62,9 +64,11 @@ class Detector(Fitted):
         All but the empty ones are fitted on all the same; other parts do not widen what is judged. With `strict` there
         is no detector of such images: an error names all of them.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
-        for this config, to share it among many fits.
+        for this config, to share it among many fits. `device` is where networks run (auto, cpu, cuda, cuda:1, mps,
+        xpu), unless the teacher says so; it is no part of the model.
         """
         config = config or Config()
+        where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
@@ -73,7 +77,7 @@ class Detector(Fitted):
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
-            teacher = teacher or _teacher(config)
+            teacher = teacher or _teacher(config, where)
             cache = TokenCache(teacher, views, config.batch, directory)
             normal = normal_moments(cache, teacher, fit, progress)
             moved = intervention_moments(cache, teacher, config, fit, progress)
@@ -197,9 +201,12 @@ class Detector(Fitted):
         return artifact.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, weights: str | None = None) -> Detector:
-        """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did."""
-        return cls(**vars(artifact.load(Path(path), weights)))
+    def load(cls, path: str | Path, weights: str | None = None, device: str = "auto") -> Detector:
+        """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did.
+
+        `device` is where its networks run, wherever it was fitted.
+        """
+        return cls(**vars(artifact.load(Path(path), weights, device_of(device))))
 
     @torch.inference_mode()
     def _from_tokens(
@@ -222,5 +229,5 @@ def _strange(out: Scores, index: int) -> dict[str, Any]:
     return {"strangeness": strangeness, "strange": why_strange(out.outside[index].tolist(), strangeness)}
 
 
-def _teacher(config: Config) -> Teacher:
-    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+def _teacher(config: Config, device: torch.device) -> Teacher:
+    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)

@@ -11,6 +11,7 @@ import typer
 
 from nfad.cli.options import (
     Category,
+    Device,
     Foreground,
     Json,
     Reference,
@@ -19,6 +20,7 @@ from nfad.cli.options import (
     Teacher,
     Weights,
     config_from,
+    dataset_at,
     drawable,
 )
 from nfad.cli.terminal import err, note, out, progress_bars, settings
@@ -45,6 +47,7 @@ def benchmark(
         str | None, typer.Option(help="foundations: the teachers to compare, e.g. embedded-vit,embedded-cnn,dinov3.")
     ] = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -58,7 +61,8 @@ def benchmark(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="plugins, verdict: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
+            help="plugins, verdict: the detectors that wear the filter; also anomalydino,subspacead,rad,dinomaly,mmr "
+            "(glass needs nfad\\[anomalib]).",
             show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad; verdict: none",
         ),
     ] = None,
@@ -118,7 +122,7 @@ def benchmark(
         )  # fmt: skip
         unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
         _refuse(unused, "verdict")
-        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json)
+        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json, device)
         return
     _refuse(own, table)
     wanted = table_named(table)
@@ -145,8 +149,9 @@ def benchmark(
         ready_folder(out_dir)
         try:
             entries = run_table(
-                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total)
-            )
+                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total),
+                device,
+            )  # fmt: skip
         except KeyboardInterrupt:
             err.print(f"Finished cells are kept in {cache.folder}; the same command goes on from there.")
             raise
@@ -183,6 +188,7 @@ def _verdict(
     own: dict[str, Any],
     out_dir: Path,
     as_json: bool,
+    device: str,
 ) -> None:
     from nfad.paper.plugins import HOSTS
     from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, run_verdicts
@@ -204,7 +210,7 @@ def _verdict(
             datasets, config, methods, _numbers("seeds", seeds) if seeds else SEEDS, own["normals"] or 60,
             own["photos"] or 30,
         )  # fmt: skip
-        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total))
+        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total), device)
     rows = [row_of(cell, result, rate) for cell, result in zip(cells, results, strict=True)]
     text, table = written(cells, results, [f"`{command_told(sys.argv[1:], roots)}`"], rate)
     stem = "verdict-" + "-".join(dict.fromkeys(each.category for each in datasets))
@@ -225,23 +231,20 @@ def _verdict(
 
 
 def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool) -> list[Any]:
-    from nfad.data.catalog import READERS, load, recognise
+    from nfad.data.catalog import READERS, load
     from nfad.data.demo import write_demo
     from nfad.paper.plan import announced
 
     found = []
     for root in roots:
-        name, _, place = root.partition("=")
         if root == "demo" and not Path(root).exists():
             place = ready_folder(out_dir) / "demo-set"
             write_demo(place, progress=lambda done, total: progress("rendering", done, total))
             found += load("demo", place, categories)
         elif dry_run and root in READERS and not Path(root).exists():
             found += announced(root, categories)
-        elif place and name in READERS:
-            found += load(name, Path(place), categories)
         else:
-            found += load(recognise(Path(root)), Path(root), categories)
+            found += dataset_at(root, categories)[1]
     return found
 
 

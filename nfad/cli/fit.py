@@ -15,6 +15,7 @@ import typer
 
 from nfad.cli.options import (
     NUDGES,
+    Device,
     FitPreset,
     Foreground,
     Json,
@@ -52,6 +53,7 @@ def fit(
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -116,7 +118,7 @@ def fit(
         for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
             shutil.rmtree(left, ignore_errors=True)
     with _going_on(workdir), progress_bars(not as_json) as progress:
-        told = {"progress": progress, "skip": reporter(failed), "workdir": workdir, "strict": strict}
+        told = {"progress": progress, "skip": reporter(failed), "workdir": workdir, "strict": strict, "device": device}
         told["doubt"] = lambda image, why: doubtful.append((str(image), why))
         if auto:
             from nfad.auto import fit_auto

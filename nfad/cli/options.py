@@ -12,6 +12,7 @@ from nfad.cli.terminal import note, settings
 
 if TYPE_CHECKING:
     from nfad.model import Model as LoadedModel
+    from nfad.records import Dataset
 from nfad.errors import NfadError
 
 Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")]
@@ -31,6 +32,9 @@ Teacher = Annotated[
     ),
 ]
 Weights = Annotated[str | None, typer.Option(help="Teacher weights on this machine: a file or folder (no hub needed).")]
+Device = Annotated[
+    str, typer.Option(help="Where networks run: auto (a GPU if there is one), cpu, cuda, cuda:1, mps or xpu.")
+]
 Reference = Annotated[str | None, typer.Option(help="linear, nearest or student.")]
 Size = Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")]
 Foreground = Annotated[
@@ -86,6 +90,16 @@ def at_rate(model: LoadedModel, rate: float | None) -> LoadedModel:
         count = model.held_out.count
         note(f"the model's {count} held-out normals support {model.false_alarm_rate:.2%} at the least; using that.")
     return model
+
+
+def dataset_at(place: str, categories: list[str] | None) -> tuple[Path, list[Dataset]]:
+    """FOLDER, whose layout is recognised, or NAME=FOLDER: the folder, and what was read there."""
+    from nfad.data.catalog import READERS, load, recognise
+
+    name, _, named = place.partition("=")
+    if named and name in READERS:
+        return Path(named), load(name, Path(named), categories)
+    return Path(place), load(recognise(Path(place)), Path(place), categories)
 
 
 def images_in(folder: Path) -> list[Path]:
