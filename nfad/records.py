@@ -189,7 +189,7 @@ class InspectionRecord:
     model_sha256: str
     verdict: str  # normal, anomalous, not judged or unreadable
     explanation: str  # for people; why, if it is not judged or cannot be read
-    milliseconds: float  # from taking the image to its verdict
+    milliseconds: float  # that reading and judging it took; of a batch, its share
     score: float | None = None
     threshold: float | None = None
     false_alarm_rate: float | None = None
