@@ -14,6 +14,7 @@ from nfad.cli.demo import demo
 from nfad.cli.evaluate import evaluate
 from nfad.cli.export import export
 from nfad.cli.fit import fit
+from nfad.cli.fleet import app as fleet
 from nfad.cli.info import info
 from nfad.cli.predict import predict
 from nfad.cli.serve import serve
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (fit, predict, info, demo, evaluate, stress, export, watch, serve, benchmark):
     app.command()(command)
+app.add_typer(fleet, name="fleet")
 
 
 @app.callback(invoke_without_command=True)
