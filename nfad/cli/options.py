@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +71,14 @@ Key = Annotated[
 RayAddress = Annotated[
     str, typer.Option("--ray", help="Address of a Ray cluster, e.g. ray-head:6379, or local: workers on this machine.")
 ]
+Spread = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Spread the work over Ray's workers: local (on this machine), or a cluster's address; needs nfad\\[ray].",
+        show_default="this process alone",
+    ),
+]
 Workers = Annotated[int | None, typer.Option(help="Tasks at once.", min=1, show_default="one a core")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 
@@ -92,6 +102,18 @@ def cluster_at(address: str, workers: int | None, cpus: int, memory: float, devi
         )
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     return Cluster(address, workers, cpus, float(gpu), int(memory * 1e9))
+
+
+@contextmanager
+def spread(address: str | None, workers: int | None, device: str) -> Iterator[Cluster | None]:
+    """The cluster of --ray; None without it."""
+    if address is None:
+        if workers is not None:
+            raise NfadError("--workers goes with --ray, whose workers they are")
+        yield None
+        return
+    with cluster_at(address, workers, 1, 2.0, device) as cluster:
+        yield cluster
 
 
 def changes_from(setting: list[str] | None, **changes: Any) -> dict[str, Any]:
