@@ -37,11 +37,16 @@ ROOMS = {
         "anomalib", "config", "data", "detector", "errors", "evaluation", "fitting", "hosts", "records", "reference",
         "report", "stats", "system", "vision",
     },
+    "fleet": {
+        "config", "data", "deploy", "detector", "errors", "evaluation", "model", "paper", "records", "report", "stress",
+        "system", "vision",
+    },
     "watch": {"drift", "errors", "model", "records", "report", "system", "vision"},
     "service": {"drift", "errors", "model", "records", "report", "stats", "system", "vision"},
     "cli": {
-        "artifact", "auto", "config", "data", "deploy", "detector", "errors", "evaluation", "model", "paper", "records",
-        "report", "service", "stress", "system", "verdict", "vision", "watch",
+        "artifact", "auto", "config", "data", "deploy", "detector", "errors", "evaluation", "fleet", "model", "paper",
+        "records",
+        "report", "service", "stress", "system", "verdict", "watch",
     },
     "__main__": {"cli"},
     "__init__": {"auto", "config", "detector", "errors", "model", "records"},

@@ -27,7 +27,7 @@ def commands():
 @pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_command_and_option_is_documented(name, command):
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    section = text.split(f"## `nfad {name}`")[1].split("\n## ")[0]
+    section = re.split(r"\n##+ ", text.split(f"## `nfad {name}`")[1])[0]
     for parameter in command.params:
         wanted = parameter.opts[-1] if parameter.opts[-1].startswith("-") else parameter.name
         assert wanted in section, f"docs/cli.md: nfad {name} lacks {wanted}; run `make docs`"
@@ -47,6 +47,18 @@ def test_the_page_of_the_inspection_record_names_its_fields_in_order():
     assert fields_named_in(text.split("\n## Fields")[1].split("\n## ")[0]) == RECORD_FIELDS
     added = text.split("`nfad watch` adds")[1].split("`nfad serve` adds")[0]
     assert RECORD_FIELDS + fields_named_in(added) == WATCH_FIELDS
+
+
+def test_the_plan_of_a_plant_states_what_was_simulated_and_measured():
+    plan, results = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8"), ROOT / "benchmarks" / "results"
+    simulated = (results / "scale.md").read_text(encoding="utf-8").split("stations for 1,000:")[1]
+    rows = re.findall(r"^\| (\S+), (\d+²) \| (.*) \|$", simulated, re.M)
+    assert len(rows) == 3
+    for preset, size, numbers in rows:
+        assert f"| `{preset}`, {size} | {numbers} |" in plan
+    measured = (results / "service.md").read_text(encoding="utf-8")
+    for rate in re.findall(r"\| ([\d.]+) / ([\d.]+) \| (?:`benchmarks/results/service.md`|the same)", plan):
+        assert all(f" {each} images/s" in measured for each in rate), rate
 
 
 def fields_named_in(section):

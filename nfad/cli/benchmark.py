@@ -17,11 +17,14 @@ from nfad.cli.options import (
     Reference,
     Setting,
     Size,
+    Spread,
     Teacher,
     Weights,
+    Workers,
     config_from,
     dataset_at,
     drawable,
+    spread,
 )
 from nfad.cli.terminal import err, note, out, progress_bars, settings
 from nfad.errors import NfadError
@@ -78,6 +81,8 @@ def benchmark(
         float | None, typer.Option(help="verdict: the stated rate, 0.01, 0.05 or 0.1.", show_default="0.05")
     ] = None,
     setting: Setting = None,
+    ray: Spread = None,
+    workers: Workers = None,
     out_dir: Annotated[
         Path, typer.Option("--out", help="Where the table, its figure and the finished cells go.")
     ] = Path("benchmark"),
@@ -121,6 +126,7 @@ def benchmark(
             foreground=foreground or None,
         )  # fmt: skip
         unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
+        unused |= {"ray": ray, "workers": workers}
         _refuse(unused, "verdict")
         _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json, device)
         return
@@ -148,6 +154,16 @@ def benchmark(
             return
         ready_folder(out_dir)
         try:
+            with spread(ray, workers, device) as cluster:
+                if cluster is not None:
+                    from nfad.fleet.measuring import measure_cells
+                    from nfad.paper.cells import Cell
+
+                    found = [job.cell for job in jobs(wanted, datasets, config, options)]
+                    cells = [cell for cell in found if isinstance(cell, Cell)]
+                    if len(cells) < len(found):
+                        raise NfadError(f"the table {table} fits hosts, which --ray does not spread; leave it out")
+                    measure_cells(cells, cache, cluster, lambda done, total: progress("cells", done, total), device)
             entries = run_table(
                 wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total),
                 device,

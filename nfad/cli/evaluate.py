@@ -20,10 +20,13 @@ from nfad.cli.options import (
     Reference,
     Setting,
     Size,
+    Spread,
     Teacher,
     Weights,
+    Workers,
     config_from,
     drawable,
+    spread,
 )
 from nfad.cli.terminal import note, out, progress_bars
 from nfad.errors import NfadError
@@ -75,6 +78,8 @@ def evaluate(
     readout: Annotated[str, typer.Option(help="Map of the pixel metrics: localization or detection.")] = "localization",
     protocol: Annotated[str, typer.Option(help="AUPRO as mvtec, dinomaly, ader or mmr compute it.")] = "mvtec",
     setting: Setting = None,
+    ray: Spread = None,
+    workers: Workers = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", help="Write report.html, results.csv, scores.csv and triplets.png into this folder."),
@@ -123,13 +128,18 @@ def evaluate(
     tested = model is not None and dataset == folder.NAME  # a published set has its split, a plain folder need not
     sets = folder.read_tested(root, category) if tested else load(dataset, root, category)
     findings = []
-    with progress_bars(not as_json) as progress:
+    with spread(ray, workers, device) as cluster, progress_bars(not as_json) as progress:
+        judge = None
+        if cluster is not None:
+            from nfad.fleet.measuring import judging
+
+            judge = judging(cluster, device)
         for words in [words for each in sets for words in each.notes] + ([] if category else list(total_notes(sets))):
             note(words)
         for each in sets:
             findings += evaluate_dataset(
                 each, config, corrupt or [], model=model, weights=weights, rate=false_alarm_rate, readout=readout,
-                protocol=protocol, progress=progress, device=device,
+                protocol=protocol, progress=progress, device=device, judge=judge,
             )  # fmt: skip
         written = write_results(findings, out_dir, progress) if out_dir else []
         if out_dir and drawable():

@@ -26,9 +26,9 @@ from nfad.cli.options import (
     Teacher,
     Weights,
     changes_from,
-    images_of,
 )
 from nfad.cli.terminal import candidate_table, note, out, progress_bars, reporter
+from nfad.data.photos import images_of
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder
 

@@ -15,6 +15,7 @@ from nfad.cli.demo import demo
 from nfad.cli.evaluate import evaluate
 from nfad.cli.export import export
 from nfad.cli.fit import fit
+from nfad.cli.fleet import app as fleet
 from nfad.cli.info import info
 from nfad.cli.predict import predict
 from nfad.cli.serve import serve
@@ -36,6 +37,7 @@ app = typer.Typer(
 for command in (fit, predict, info, demo, evaluate, corrupt, stress, export, watch, serve, upgrade, benchmark):
     app.command()(command)
 app.add_typer(station, name="station")
+app.add_typer(fleet, name="fleet")
 
 
 @app.callback(invoke_without_command=True)

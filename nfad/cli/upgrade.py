@@ -18,7 +18,8 @@ def upgrade(
     """Bring model files to today's format; each old file is kept beside the new one as NAME.format-N.
 
     Files from format 3 on are read as they are, so this is only for those who want one format. The verdicts stay the
-    same: what fits before format 5 did not measure, such as what a photo must look like to be judged, only a new fit can tell.
+    same: what fits before format 5 did not measure, such as what a photo must look like to be judged, only a new fit
+    can tell.
     To `nfad serve` the new file is another model of the same name: drift and review begin anew.
 
     Example: nfad upgrade models/*.nfad

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nfad.config import Config
 from nfad.detector import Detector
-from nfad.evaluation.evaluate import Evaluation, evaluate
+from nfad.evaluation.evaluate import Evaluation, Judge, evaluate
 from nfad.model import Model, load_model
 from nfad.records import Dataset, Sample
 from nfad.system.progress import Progress
@@ -73,6 +73,7 @@ def evaluate_dataset(
     protocol: str = "mvtec",
     progress: Progress | None = None,
     device: str = "auto",
+    judge: Judge | None = None,
 ) -> list[Finding]:
     """The test images as they are, then under each corruption.
 
@@ -103,8 +104,9 @@ def evaluate_dataset(
                 progress("judging" + (f" under {under}" if under else ""), seen, len(dataset.test))
 
         found = evaluate(
-            detector, dataset.test, corruption=corruption, readout=readout, protocol=protocol, on_result=report
-        )
+            detector, dataset.test, corruption=corruption, readout=readout, protocol=protocol, on_result=report,
+            judge=judge,
+        )  # fmt: skip
         findings.append(Finding(dataset, corruption, detector, found))
     return findings
 

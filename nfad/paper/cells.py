@@ -72,7 +72,7 @@ def run(
     todo = [cell for key, cell in wanted.items() if key not in results]
     if on_cell:
         on_cell(len(results), len(wanted))
-    for group in _together(todo, _sight):
+    for group in sights(todo):
         teacher: Teacher | None = None
         for fit in _together(group, lambda cell: json.dumps(cell.settings["config"], sort_keys=True)):
             config = fit[0].config
@@ -150,6 +150,11 @@ def _mechanism_row(row: MechanismRow) -> dict[str, str | float]:
         "spearman": row.spearman,
         **asdict(row.count),
     }
+
+
+def sights(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells by what the teacher looks at: each group costs it one pass."""
+    return _together(cells, _sight)
 
 
 def _sight(cell: Cell) -> Hashable:
