@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import hashlib
 import json
-import os
-import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import BinaryIO
 
 import numpy as np
@@ -23,13 +18,13 @@ from nfad.errors import NfadError
 from nfad.model import Model, why_failed
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction, utc_now
 from nfad.report.card import changed
+from nfad.report.overlays import picture_name, pictures_in
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import LONGEST_NAME, cut_name, inert, ready_folder, replacing, sha256_of, strict_json, writing
+from nfad.system.files import inert, ready_folder, replacing, sha256_of, strict_json, writing
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
 
-WRITTEN = ".written.json"  # in overlays/: the names and SHA-256 of what the last run left there
 MOST_UNDERWAY = 256  # images read ahead of the verdicts; more than any batch
 
 
@@ -230,7 +225,7 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
         # Left in the reverse of this order: the page needs the most room, so nothing has its name before it is written.
         table = stack.enter_context(replacing(folder / "results.csv"))
         lines = stack.enter_context(replacing(folder / "results.jsonl"))
-        pictures = stack.enter_context(_pictures_in(folder / "overlays"))
+        pictures = stack.enter_context(pictures_in(folder / "overlays"))
         page = stack.enter_context(Page(folder / "index.html", "Inspection", about(model).items(), scale))
         writer = csv.writer(_Text(table))
         writer.writerow(RECORD_FIELDS)
@@ -246,7 +241,7 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
                 return
             page.add(entry.photo, entry.prediction)
             if overlays:
-                target = pictures / entry.name.with_name(_picture_name(entry.name))
+                target = pictures / entry.name.with_name(picture_name(entry.name))
                 with writing(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(entry.photo, entry.prediction, scale), target)
@@ -254,61 +249,6 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
         yield add
         table.flush()  # a full disk is told of here
         lines.flush()
-
-
-def _picture_name(image: Path) -> str:
-    """The image's own with a suffix more; one that is too long for that is cut, and bears a hash to be itself."""
-    name = f"{image.name}.png"
-    if len(os.fsencode(name)) <= LONGEST_NAME:
-        return name
-    end = f"-{hashlib.sha256(os.fsencode(image.name)).hexdigest()[:12]}.png"
-    return cut_name(image.stem, LONGEST_NAME - len(end)) + end
-
-
-@contextmanager
-def _pictures_in(folder: Path) -> Iterator[Path]:
-    """A scratch folder whose files take the places of an earlier run's in `folder` when the block ends well.
-
-    What that run wrote is known from WRITTEN, by name and content; what else lies there stays.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise NfadError(f"{folder} is a file; remove it, or name another folder to write into")
-    with writing(folder):
-        scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
-    try:
-        yield scratch
-        try:
-            files = [path for path in scratch.rglob("*") if path.is_file()]
-            written = {str(file.relative_to(scratch)): sha256_of(file) for file in files}
-            for name in written:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(scratch / name, folder / name)
-            _remove_earlier(folder, written)
-            if written:
-                with replacing(folder / WRITTEN) as file:
-                    file.write(strict_json(written).encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            raise NfadError(f"cannot write {folder}: {error.strerror or error}; is something else there?") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _remove_earlier(folder: Path, written: Container[str]) -> None:
-    """Take away the pictures that WRITTEN names, are as they were written and not written again; a list that is none
-    names none."""
-    try:
-        earlier = json.loads((folder / WRITTEN).read_bytes())
-        pairs = [(folder / name, sha256) for name, sha256 in earlier.items() if name not in written]
-    except (OSError, ValueError, AttributeError):
-        return
-    for path, sha256 in pairs:
-        inside = path.resolve().is_relative_to(folder.resolve()) and path.suffix == ".png"
-        if inside and path.is_file() and not path.is_symlink() and sha256_of(path) == sha256:
-            path.unlink()
-            with contextlib.suppress(OSError):  # others are still in it
-                for parent in path.relative_to(folder).parents[:-1]:
-                    (folder / parent).rmdir()
-    (folder / WRITTEN).unlink()
 
 
 class _Text:
