@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from nfad.config import Config
+from nfad.config import GATED, Config
 from nfad.errors import NfadError
 from nfad.reference.judgeable import Judgeable
 from nfad.reference.linear import Linear
@@ -28,10 +29,14 @@ from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
 from nfad.verdict.threshold import Threshold
 from nfad.vision.devices import CPU
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.region import Region
+from nfad.vision.teacher import Teacher, load_teacher, looking_at
 from nfad.vision.weights import state_digest
 
-FORMAT = 5
+FORMAT = 6
+READ = 5  # since this one scores are read in their light; older models judge every photo
+OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
+RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
 Part = TypeVar("Part")
 
 
@@ -54,6 +59,8 @@ class Fitted:
 def save(detector: Fitted, path: Path) -> Path:
     """A model file is whole or absent."""
     tensors = _tensors(detector.scorer, detector.judgeable)
+    if detector.teacher.region is not None:
+        tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
     header = {
         "format": FORMAT,
         "config": detector.config.as_dict(),
@@ -67,15 +74,58 @@ def save(detector: Fitted, path: Path) -> Path:
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
     }
-    text = json.dumps(header, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
+    return _write(header, tensors, path)
+
+
+def _write(header: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> Path:
+    text = json.dumps(header, sort_keys=True)
     with replacing(path) as file:
         file.write(to_bytes(tensors, metadata={"nfad": text, "sha256": _digest(text, tensors)}))
     return path
 
 
+def upgrade(path: Path) -> int:
+    """Write a file of an older format anew, after its old content was kept beside it; returns the format it had."""
+    header, tensors = _stored(path)
+    if header["format"] < FORMAT:
+        kept = path.with_name(f"{path.name}.format-{header['format']}")
+        if kept.exists():
+            raise NfadError(f"{kept} exists, where the old file would be kept; move it away first")
+        with path.open("rb") as old, replacing(kept) as file:
+            shutil.copyfileobj(old, file)
+        _write(upgraded(header), tensors, path)
+    return header["format"]
+
+
+def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
+    """A header of an older format in today's, with the same verdicts: fits before format 5 knew no acquisitions, so
+    scores are not read in their light and every photo is judged."""
+
+    if header["format"] >= READ:
+        return {**header, "format": FORMAT}
+
+    def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {RENAMED.get(name, name): value for name, value in values.items()}
+
+    config, maps = header["config"] | {"acquisitions": 0}, dict(header["normal_maps"])
+    if config["localization"] != "global":  # format 3 kept what is the gate's where it had no effect, too
+        config |= dict.fromkeys(GATED)
+        maps.pop("localization", None)
+    changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
+    return {**header, **changed, "config": config, "reading": None, "choice": None, "format": FORMAT}
+
+
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The checked contents of a model file."""
+    """The checked contents of a model file, in today's format; its "format" is the file's own."""
+    header, tensors = _stored(path)
+    if header["format"] == FORMAT:
+        return header, tensors
+    return upgraded(header) | {"format": header["format"]}, tensors
+
+
+def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """As it is in the file."""
     if path.is_dir():
         raise NfadError(f"{path} is a folder; name a model file written by `nfad fit`")
     if not path.is_file():
@@ -92,8 +142,11 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if _digest(metadata["nfad"], tensors) != metadata.get("sha256"):
         raise NfadError(f"{path} was changed after it was written (its checksum differs); copy it again or refit")
     header = json.loads(metadata["nfad"])
-    if header["format"] < FORMAT:
-        raise NfadError(f"{path} has format {header['format']}, older than this nfad reads ({FORMAT}); fit it again")
+    if header["format"] < OLDEST:
+        raise NfadError(
+            f"{path} has format {header['format']}, which lacks numbers of its normals, and {OLDEST} is the oldest "
+            "that is read; fit it again"
+        )
     if header["format"] > FORMAT:
         raise NfadError(
             f"{path} has format {header['format']}, newer than this nfad reads ({FORMAT}); upgrade: pip install -U nfad"
@@ -113,9 +166,10 @@ def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> 
             f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "
             "pass the original file as weights=FILE (--weights)"
         )
+    region = Region(tensors["region"].bool()) if "region" in tensors else None
     return Fitted(
         config=config,
-        teacher=teacher,
+        teacher=teacher if region is None else looking_at(teacher, region),
         scorer=_scorer(config, header, tensors, teacher),
         normal_maps={name: tuple(pair) for name, pair in header["normal_maps"].items()},
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),

@@ -43,6 +43,8 @@ def fit_auto(
     progress: Progress | None = None,
     skip: Skip | None = None,
     doubt: Skip | None = None,
+    strict: bool = False,
+    mask: ImageLike | None = None,
     workdir: Path | None = None,
     device: str = "auto",
     **changes: Any,
@@ -67,7 +69,7 @@ def fit_auto(
         if budget is not None and took > budget:
             tried.append(Candidate(name, took))
             continue
-        kept = None if workdir is None else workdir / f"{_key(images, config)}.nfad"
+        kept = None if workdir is None else workdir / f"{_key(images, config, strict, mask)}.nfad"
         if kept is not None and kept.is_file():
             detector = Detector.load(kept, device=device)
         else:
@@ -77,6 +79,8 @@ def fit_auto(
                 progress=None if progress is None else _named(progress, name),
                 skip=_nobody if told and skip is not None else skip,
                 doubt=None if told else doubt,
+                strict=strict,
+                mask=mask,
                 teacher=teacher,
             )
             told = True
@@ -111,7 +115,7 @@ def _milliseconds(teacher: Teacher, size: int) -> float:
     return statistics.median(times[1:])
 
 
-def _key(images: Sequence[ImageLike], config: Config) -> str:
+def _key(images: Sequence[ImageLike], config: Config, strict: bool, mask: ImageLike | None) -> str:
     """Of all that decides a fit; a file counts by its name, size and time."""
 
     def told(image: ImageLike) -> list[object]:
@@ -120,7 +124,8 @@ def _key(images: Sequence[ImageLike], config: Config) -> str:
         status = Path(image).stat() if Path(image).is_file() else None
         return [str(image), *((status.st_size, status.st_mtime_ns) if status else ())]
 
-    return key_of({"images": [told(image) for image in images], "config": config.as_dict()})
+    of = {"images": [told(image) for image in images], "mask": [] if mask is None else told(mask), "strict": strict}
+    return key_of(of | {"config": config.as_dict()})
 
 
 def _named(progress: Progress, name: str) -> Progress:

@@ -25,7 +25,7 @@ ROOMS = {
     "deploy": {"config", "detector", "errors", "records", "reference", "system", "verdict", "vision"},
     "model": {"config", "deploy", "detector", "errors", "records", "system", "verdict", "vision"},
     "data": {"errors", "records", "vision"},
-    "evaluation": {"config", "detector", "errors", "model", "records", "stats", "system", "vision"},
+    "evaluation": {"config", "detector", "errors", "model", "records", "stats", "system", "verdict", "vision"},
     "hosts": {"detector", "errors", "evaluation", "operator", "reference", "stats", "system", "vision"},
     "anomalib": {"config", "deploy", "detector", "errors", "hosts", "operator", "system", "vision"},
     "drift": {"errors", "records", "stats"},

@@ -18,12 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def commands():
-    group = typer.main.get_command(app)
-    found = []
-    for name, command in group.commands.items():
-        inner = getattr(command, "commands", None)  # `nfad fleet` has commands of its own
-        found += [(name, command)] if inner is None else [(f"{name} {own}", each) for own, each in inner.items()]
-    return found
+    for name, command in typer.main.get_command(app).commands.items():
+        yield name, command
+        for inner, each in getattr(command, "commands", {}).items():
+            yield f"{name} {inner}", each
 
 
 @pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")

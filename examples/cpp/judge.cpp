@@ -4,6 +4,8 @@
 // to pixels is inside the graph, so that what is left here is to read a file and compare two numbers. The graph's
 // outputs are in docs/deploy.md; `detection_map` and `gate` are among them only if the map has a gate
 // (localization="global"), and nothing here needs them.
+// The export's seal and the graph's checksums are not checked here, for that takes a JSON library and SHA-256: run
+// `nfad info FOLDER` (with --key FILE for a signed export) where the folder is copied to, or keep it read-only.
 // Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence; 3: not judged, because the
 // photo lies outside of what the model was fitted for. Neither good nor bad.
 

@@ -22,6 +22,7 @@ from nfad.cli.options import (
     Weights,
     Workers,
     config_from,
+    dataset_at,
     drawable,
     spread,
 )
@@ -63,7 +64,8 @@ def benchmark(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="plugins, verdict: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
+            help="plugins, verdict: the detectors that wear the filter; also anomalydino,subspacead,rad,dinomaly,mmr "
+            "(glass needs nfad\\[anomalib]).",
             show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad; verdict: none",
         ),
     ] = None,
@@ -245,23 +247,20 @@ def _verdict(
 
 
 def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool) -> list[Any]:
-    from nfad.data.catalog import READERS, load, recognise
+    from nfad.data.catalog import READERS, load
     from nfad.data.demo import write_demo
     from nfad.paper.plan import announced
 
     found = []
     for root in roots:
-        name, _, place = root.partition("=")
         if root == "demo" and not Path(root).exists():
             place = ready_folder(out_dir) / "demo-set"
             write_demo(place, progress=lambda done, total: progress("rendering", done, total))
             found += load("demo", place, categories)
         elif dry_run and root in READERS and not Path(root).exists():
             found += announced(root, categories)
-        elif place and name in READERS:
-            found += load(name, Path(place), categories)
         else:
-            found += load(recognise(Path(root)), Path(root), categories)
+            found += dataset_at(root, categories)[1]
     return found
 
 

@@ -15,6 +15,7 @@ from nfad.cli.terminal import note, settings
 if TYPE_CHECKING:
     from nfad.fleet.cluster import Cluster
     from nfad.model import Model as LoadedModel
+    from nfad.records import Dataset
 from nfad.errors import NfadError
 
 Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")]
@@ -130,6 +131,16 @@ def at_rate(model: LoadedModel, rate: float | None) -> LoadedModel:
         count = model.held_out.count
         note(f"the model's {count} held-out normals support {model.false_alarm_rate:.2%} at the least; using that.")
     return model
+
+
+def dataset_at(place: str, categories: list[str] | None) -> tuple[Path, list[Dataset]]:
+    """FOLDER, whose layout is recognised, or NAME=FOLDER: the folder, and what was read there."""
+    from nfad.data.catalog import READERS, load, recognise
+
+    name, _, named = place.partition("=")
+    if named and name in READERS:
+        return Path(named), load(name, Path(named), categories)
+    return Path(place), load(recognise(Path(place)), Path(place), categories)
 
 
 def drawable() -> bool:

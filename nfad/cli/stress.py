@@ -132,8 +132,9 @@ def _table(findings: Any) -> Table:
     from nfad.stress.findings import NEAR
 
     told = (
-        f"Holds: no more than {findings.limit:.0%} of good parts flagged, or not judged, for sure,\n"
-        f"and {NEAR:.0%} of the defects stopped that are as it is; the first to end first"
+        f"It holds while no more than {findings.limit:.0%} of good parts are flagged, or not judged,\n"
+        f"and of the defects that it stops in unchanged photos it still stops {NEAR:.0%}.\n"
+        "What may be luck is not held against it. The first to end comes first."
     )
     table = Table(title=f"{len(findings.images)} normals\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names = ("condition", "score", "holds to", "ended by", "strongest:\nflagged", "\nfound", "not\njudged")
@@ -146,7 +147,7 @@ def _table(findings: Any) -> Table:
             table.add_row(
                 side.title if side is filtered else "",
                 side.arm,
-                "–" if side.ends == 0 else side.axis.told(side.holds) if side.holds else "as it is",
+                "–" if side.ends == 0 else side.axis.told(side.holds) if side.holds else "unchanged",
                 " and ".join(SHORT[name] for name in SHORT if getattr(side, name) == side.ends is not None) or "–",
                 f"{last.false_alarms.value:.0%}",
                 f"{last.detections.value:.0%}",

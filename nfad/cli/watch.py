@@ -78,10 +78,10 @@ def watch(
     with _signals() as came:
         tally = watching.run(came, once=once)
     if not as_json:
-        out.print(
-            f"{told(tally)}; all are in {escape(str(place / LEDGER))}.",
-            soft_wrap=True,
+        said = (
+            f"{told(tally)}; all are in" if tally.total() or not once else "Nothing new; what was judged before is in"
         )
+        out.print(f"{said} {escape(str(place / LEDGER))}.", soft_wrap=True)
     if once and (code := exit_code(tally)):
         raise typer.Exit(code)
 

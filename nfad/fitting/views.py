@@ -17,7 +17,9 @@ from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.region import Region
 
+DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
 
@@ -102,15 +104,22 @@ class AcquiredViews:
 
 
 class DamagedViews(AcquiredViews):
-    """The same with a synthetic defect drawn on the part first; every other one in the light it was taken in."""
+    """The same with a synthetic defect drawn on the part first, where it is looked at; every other one in the light it
+    was taken in."""
 
-    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int) -> None:
+    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int, region: Region | None = None) -> None:
         super().__init__(views, images, seed)
+        self._seen = None if region is None else region.seen.numpy()
         self.kinds = tuple(ALL_KINDS[(index // 2) % len(ALL_KINDS)] for index in range(len(images)))
         self.as_taken = torch.arange(len(images)) % 2 == 0
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
-        damaged, _ = with_defect(view, self.kinds[index], np.random.default_rng([self._seed, index]))
+        draw = np.random.default_rng([self._seed, index])
+        damaged, where = with_defect(view, self.kinds[index], draw)
+        for _ in range(DRAWS - 1):
+            if self._seen is None or self._seen[where].mean() >= VISIBLE:
+                break
+            damaged, where = with_defect(view, self.kinds[index], draw)
         return damaged if self.as_taken[index] else super()._acquired(damaged, index)
 
 

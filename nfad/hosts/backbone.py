@@ -1,4 +1,4 @@
-"""Networks that give layer maps: timm's by stage, or one of this package's teachers."""
+"""Networks that give layer maps: timm's by stage, a ViT's by block, or one of this package's teachers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nfad.vision import weights as weight_files
 from nfad.vision.devices import CPU
 from nfad.vision.networks import Cnn, Stages, create_stages, normalisation
 from nfad.vision.prior import foreground_prior
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.teacher import Teacher, VitTeacher, load_teacher
 
 Backbone = Callable[[Tensor], list[Tensor]]
 
@@ -32,6 +32,27 @@ class TeacherMaps:
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         tokens, prior = self.teacher.tokens_and_prior(images)
         return [as_map(block).to(images.device) for block in tokens], prior.to(images.device)
+
+
+class VitMaps:
+    """A ViT's tokens of some blocks laid out as maps, not unit; `last` puts them through its last norm.
+
+    Hosts that read a ViT take these: they normalise, average or reconstruct tokens each in its own way.
+    """
+
+    def __init__(self, teacher: VitTeacher, last: bool = True) -> None:
+        self.teacher, self.last = teacher, last
+
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        return self.maps_and_summary(images)[0]
+
+    def maps_and_summary(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The maps, and the CLS token of the last of these blocks."""
+        tokens, summaries = self.teacher.normed(images, self.last)
+        return [as_map(block) for block in tokens], summaries[-1]
+
+    def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        return self(images), self.teacher.tokens_and_prior(images)[1]
 
 
 class TimmMaps(nn.Module):
@@ -99,6 +120,16 @@ def embedded_maps(layers: Sequence[int] = (2, 3), device: torch.device = CPU) ->
 def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
     """The embedded CNN's raw stages (0 to 4 lie at 1/2 to 1/32 of the image), for hosts that reconstruct them."""
     return EmbeddedStages(weight_files.embedded_cnn(), layers)
+
+
+def vit_maps(
+    name: str = "embedded-vit", blocks: Sequence[int] = (11,), weights: str | None = None, last: bool = True
+) -> VitMaps:
+    """A ViT by the names that teachers have; the embedded one comes with the installation."""
+    teacher = load_teacher(name, weights, blocks, (9, 11), 256)
+    if not isinstance(teacher, VitTeacher):
+        raise NfadError(f"this host reads the tokens of a ViT; {name} is none: name one, e.g. embedded-vit")
+    return VitMaps(teacher, last)
 
 
 def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = None, **options: Any) -> TimmMaps:

@@ -138,7 +138,7 @@ def _weights(config: Config) -> list[str]:
         told.append(f"{tag} from the hub, or --weights FILE where there is none")
     else:
         told.append(f"{config.teacher} from {config.weights}")
-    if config.reference == "student" and not config.student.startswith(UNTRAINED):
+    if config.reference == "student" and not config.student.startswith((UNTRAINED, "embedded")):
         source = config.student_weights or "the hub, or --set student_weights=FILE where there is none"
         told.append(f"{config.student} (student) from {source}")
     return told

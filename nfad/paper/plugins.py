@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,8 @@ from nfad.vision.images import load_part, pixels_of, to_view
 FORMAT = 1
 HOSTS = {
     "rd4ad": "RD4AD", "recontrast": "ReContrast", "patchcore": "PatchCore", "glass": "GLASS", "uniad": "UniAD",
-    "nfad": "NFAD",
+    "nfad": "NFAD", "anomalydino": "AnomalyDINO", "subspacead": "SubspaceAD", "rad": "RAD", "dinomaly": "Dinomaly",
+    "mmr": "MMR",
 }  # fmt: skip
 # With the embedded CNN, training that ends within minutes on two cores; other networks get each paper's own.
 BRIEF = {
@@ -38,7 +40,10 @@ BRIEF = {
     "recontrast": {"steps": 150},
     "uniad": {"steps": 600, "width": 128, "depth": 2, "dropout": 0.0, "rate": 1e-3},
     "glass": {},
+    "dinomaly": {"steps": 300},
+    "mmr": {"steps": 600},
 }
+VITS = ("anomalydino", "subspacead", "rad", "dinomaly")  # hosts that read a ViT: the config's, or else the embedded one
 WIDE = 512  # channels of the layer that the paper's d counts columns of
 
 
@@ -158,9 +163,11 @@ def fit_host(
     if name == "patchcore":
         maps = hosts.embedded_maps(config.blocks, normals.device) if embedded else network()
         return hosts.PatchCore.fit(normals, maps, seed=config.seed, batch=config.batch, progress=progress)
-    if name in ("rd4ad", "recontrast", "uniad"):
-        kind = {"rd4ad": hosts.RD4AD, "recontrast": hosts.ReContrast, "uniad": hosts.UniAD}[name]
+    if name in ("rd4ad", "recontrast", "uniad", "mmr"):
+        kind = {"rd4ad": hosts.RD4AD, "recontrast": hosts.ReContrast, "uniad": hosts.UniAD, "mmr": hosts.MMR}[name]
         return kind.fit(normals, None if embedded else network(), **trained)
+    if name in VITS:
+        return _vit_host(name, normals, config, trained)
     if name == "glass":
         from nfad.anomalib import fit_glass
 
@@ -169,6 +176,23 @@ def fit_host(
         arrays = [pixels_of(view.cpu()) for view in normals]
         return hosts.Pair(Detector.fit(arrays, config, progress=progress, device=str(normals.device)))
     raise NfadError(f"there is no host {name!r}; the hosts are {', '.join(HOSTS)}")
+
+
+def _vit_host(name: str, normals: Tensor, config: Config, trained: dict[str, Any]) -> Host:
+    from nfad import hosts
+    from nfad.hosts import dinomaly, rad, subspacead
+
+    network = partial(hosts.vit_maps, "embedded-vit")
+    if config.teacher != "embedded-cnn":
+        network = partial(hosts.vit_maps, config.teacher, weights=config.weights)
+    untrained = {"batch": config.batch, "progress": trained["progress"]}
+    if name == "anomalydino":
+        return hosts.AnomalyDINO.fit(normals, network(), **untrained)
+    if name == "subspacead":
+        return hosts.SubspaceAD.fit(normals, network(blocks=subspacead.BLOCKS), **untrained)
+    if name == "rad":
+        return hosts.RAD.fit(normals, network(blocks=rad.BLOCKS), **untrained)
+    return hosts.Dinomaly.fit(normals, network(blocks=dinomaly.BLOCKS, last=False), **trained)
 
 
 def _view(path: Path, config: Config) -> tuple[Tensor, Geometry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from nfad.vision import weights as weight_files
 from nfad.vision.devices import CPU, TOLERANCE, computing, frozen_precision
 from nfad.vision.networks import Cnn, Network, Vit, create, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
+from nfad.vision.region import Region, looked_at
 from nfad.vision.weights import UNTRAINED
 
 # The eight foundations of the paper as exact timm tags (all ViT-B).
@@ -60,6 +62,7 @@ class Teacher(Protocol):
     channels: tuple[int, ...]  # one per block
     grid: int  # tokens a side at the configured size
     device: torch.device  # it runs on; images come from anywhere, tokens and prior are given on the CPU
+    region: Region | None  # that it looks at; None: the whole image
 
     def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
         """Unit tokens of each block; nothing deeper than the deepest block is computed."""
@@ -74,6 +77,8 @@ class Teacher(Protocol):
 
 class VitTeacher:
     """Any timm ViT. CLS and register tokens are prefix tokens there and never among the patches."""
+
+    region: Region | None = None
 
     def __init__(
         self,
@@ -110,9 +115,18 @@ class VitTeacher:
         return [F.normalize(patches[block], dim=-1) for block in self._blocks], prior
 
     @torch.inference_mode()
+    def normed(
+        self, images: Float[Tensor, "image 3 h w"], last: bool
+    ) -> tuple[list[Float[Tensor, "image token _"]], list[Float[Tensor, "image _"]]]:
+        """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
+        patches, summaries = self._run(images, self._blocks)
+        norm = self.network.norm if last else torch.nn.Identity()
+        return [norm(patches[block]) for block in self._blocks], [norm(summaries[block]) for block in self._blocks]
+
+    @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         # The grid is always image/16, so a patch-14 teacher sees 196² where the student sees 224².
-        images, side = images.to(self.device), images.shape[-1] // 16 * self._patch
+        images, side = looked_at(self.region, images).to(self.device), images.shape[-1] // 16 * self._patch
         if images.shape[-1] != side:
             images = F.interpolate(images, (side, side), mode="bilinear", antialias=True, align_corners=False)
         indices = sorted(set(blocks))
@@ -136,6 +150,8 @@ class CnnTeacher:
 
     There is no CLS token: the prior is the cosine of the last stage's positions with their global mean.
     """
+
+    region: Region | None = None
 
     def __init__(
         self, model: Cnn, identity: Identity, blocks: Sequence[int], size: int, device: torch.device = CPU
@@ -168,7 +184,8 @@ class CnnTeacher:
     @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> dict[int, Tensor]:
         indices = sorted(set(blocks))
-        images = ((images.to(self.device) - self._mean) / self._std).contiguous(memory_format=torch.channels_last)
+        images = looked_at(self.region, images).to(self.device)
+        images = ((images - self._mean) / self._std).contiguous(memory_format=torch.channels_last)
         with computing(self.device, self.precision):
             outputs = self.network.forward_intermediates(
                 images, indices=indices, stop_early=True, intermediates_only=True
@@ -231,6 +248,15 @@ def _is_close(teacher: VitTeacher | CnnTeacher, size: int) -> bool:
     teacher.precision = precision
     gaps = [float((1 - (a * b).sum(dim=-1)).max()) for a, b in zip(lower, full, strict=True)]
     return all(gap <= TOLERANCE for gap in gaps)  # put so that NaN is refused too
+
+
+def looking_at(teacher: Teacher, region: Region) -> VitTeacher | CnnTeacher:
+    """The same network for photos of which only a region counts."""
+    if not isinstance(teacher, (VitTeacher, CnnTeacher)):
+        raise NfadError(f"a mask needs a teacher of its own, not {type(teacher).__name__}")
+    other = copy.copy(teacher)
+    other.region = region
+    return other
 
 
 def _cannot_tap(architecture: str, error: Exception) -> NfadError:
