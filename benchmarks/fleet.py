@@ -37,7 +37,7 @@ WORDS = {
     "start2_s": "seconds to start Ray and two workers, once a command",
 }
 PRODUCTS, PHOTOS, REPEATS = 8, 12, 3
-CONFIG = Config.preset("embedded-fast", acquisitions=24)
+CONFIG = Config.preset("embedded-fast", acquisitions=24, pairs=2)
 
 
 def write_products(folder: Path) -> list[Product]:

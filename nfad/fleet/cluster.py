@@ -56,6 +56,7 @@ class Cluster:
         if self.address == LOCAL:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             self.workers = self.workers or max(1, cores // self.cpus)
+            os.environ.setdefault("RAY_worker_niceness", "0")  # of 15, by which all else on the machine would go first
             quiet |= {"num_cpus": self.workers * self.cpus, "num_gpus": torch.cuda.device_count()}
         if not ray.is_initialized():
             try:
