@@ -41,6 +41,7 @@ BRIEF = {
     "dinomaly": {"steps": 300},
     "mmr": {"steps": 600},
 }
+STAGES = {"rd4ad": (1, 2, 3), "recontrast": (1, 2, 3), "mmr": (1, 2, 3), "uniad": (0, 1, 2, 3)}  # of a ResNet
 VITS = ("anomalydino", "subspacead", "rad", "dinomaly")  # hosts that read a ViT: the config's, or else the embedded one
 WIDE = 512  # channels of the layer that the paper's d counts columns of
 
@@ -150,7 +151,8 @@ def fit_host(
     from nfad import hosts
 
     embedded = config.teacher == "embedded-cnn"
-    network = partial(hosts.timm_maps, config.teacher, config.blocks, config.weights)
+    stages = STAGES.get(name, config.blocks) if "resnet" in config.teacher else config.blocks
+    network = partial(hosts.timm_maps, config.teacher, stages, config.weights)
     trained = {"seed": config.seed, "batch": config.batch, "progress": progress}
     trained |= BRIEF.get(name, {}) if embedded else {}
     trained |= {} if steps is None else {"steps": steps}

@@ -17,7 +17,7 @@ from nfad.errors import NfadError
 from nfad.vision import weights as weight_files
 from nfad.vision.networks import Cnn, Network, Vit, create, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
-from nfad.vision.weights import UNTRAINED
+from nfad.vision.weights import KERAS_RESNET, UNTRAINED
 
 # The eight foundations of the paper as exact timm tags (all ViT-B).
 FOUNDATIONS = {
@@ -178,7 +178,7 @@ class CnnTeacher:
 def load_teacher(
     name: str, weights: str | None, blocks: Sequence[int], prior_blocks: Sequence[int], size: int
 ) -> VitTeacher | CnnTeacher:
-    """The teacher by name (an alias of FOUNDATIONS, embedded-vit, embedded-cnn, or any timm tag), frozen.
+    """The teacher by name (an alias of FOUNDATIONS, embedded-vit, embedded-cnn, resnet50-v1, any timm tag), frozen.
 
     `weights`: None (embedded or from the hub), a local file or folder, or "untrained".
     """
@@ -187,6 +187,9 @@ def load_teacher(
     if name in EMBEDDED_ARCHITECTURE and weights is None:
         model, source, digest = _embedded(name, size)
         architecture = EMBEDDED_ARCHITECTURE[name]
+    elif name == KERAS_RESNET:
+        model, source, digest = _keras_resnet(weights)
+        architecture = "resnet50"
     else:
         architecture = FOUNDATIONS.get(name, EMBEDDED_ARCHITECTURE.get(name, name))
         model, source, digest = _timm(name, architecture, weights, size)
@@ -223,6 +226,14 @@ def _embedded(name: str, size: int) -> tuple[Network, str, str]:
     else:
         model = weight_files.embedded_cnn()
     return model, "embedded", weight_files.sha256(path)
+
+
+def _keras_resnet(weights: str | None) -> tuple[Network, str, str]:
+    if weights is None:
+        raise NfadError(f"{KERAS_RESNET} is read from a file: give its weights (--weights FILE)")
+    model, path = create("resnet50", num_classes=0), weight_files.local_file(weights)
+    weight_files.load_keras_resnet(model, path)
+    return model, path.name, weight_files.sha256(path)
 
 
 def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network, str, str]:
