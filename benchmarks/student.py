@@ -30,7 +30,8 @@ STUDENTS = ("untrained-tiny", "untrained-small", "embedded-vit")
 TABLES = (
     "detection-ablation", "localization-ablation", "basis", "incidence", "rank", "mechanism", "entanglement", "visa-c",
 )  # fmt: skip
-FIELDS = ("set", "reference", "epochs", "normals", "photos", "seed", "row", "column", "value", "low", "high", "paper")
+ABOUT = ("set", "reference", "epochs", "normals", "photos", "seed")
+FIELDS = (*ABOUT, "row", "column", "value", "low", "high", "paper", "strong")
 
 
 def config_of(reference: str, epochs: int, seed: int) -> Config:
@@ -90,9 +91,8 @@ def keep(path: Path, about: tuple, entries: list) -> None:
             lines = [line for line in list(csv.reader(file))[1:] if line[: len(about)] != [str(each) for each in about]]
     for entry in entries:
         numbers = ["" if value != value else f"{value:.5g}" for value in (entry.value, entry.low, entry.high)]
-        lines.append(
-            [*map(str, about), entry.row, entry.column, *numbers, "" if entry.paper is None else str(entry.paper)]
-        )
+        paper = "" if entry.paper is None else str(entry.paper)
+        lines.append([*map(str, about), entry.row, entry.column, *numbers, paper, str(int(entry.strong))])
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([FIELDS, *sorted(lines, key=lambda line: line[:6])])
 
