@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from nfad.config import Config
+from nfad.config import GATED, Config
 from nfad.errors import NfadError
 from nfad.reference.judgeable import Judgeable
 from nfad.reference.linear import Linear
@@ -26,10 +28,13 @@ from nfad.reference.student import Student
 from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
 from nfad.verdict.threshold import Threshold
+from nfad.vision.devices import CPU
 from nfad.vision.teacher import Teacher, load_teacher
 from nfad.vision.weights import state_digest
 
 FORMAT = 5
+OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
+RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
 Part = TypeVar("Part")
 
 
@@ -65,15 +70,55 @@ def save(detector: Fitted, path: Path) -> Path:
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
     }
-    text = json.dumps(header, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
+    return _write(header, tensors, path)
+
+
+def _write(header: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> Path:
+    text = json.dumps(header, sort_keys=True)
     with replacing(path) as file:
         file.write(to_bytes(tensors, metadata={"nfad": text, "sha256": _digest(text, tensors)}))
     return path
 
 
+def upgrade(path: Path) -> int:
+    """Write a file of an older format anew, after its old content was kept beside it; returns the format it had."""
+    header, tensors = _stored(path)
+    if header["format"] < FORMAT:
+        kept = path.with_name(f"{path.name}.format-{header['format']}")
+        if kept.exists():
+            raise NfadError(f"{kept} exists, where the old file would be kept; move it away first")
+        with path.open("rb") as old, replacing(kept) as file:
+            shutil.copyfileobj(old, file)
+        _write(upgraded(header), tensors, path)
+    return header["format"]
+
+
+def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
+    """A header of an older format in today's, with the same verdicts: those fits knew no acquisitions, so scores are
+    not read in their light and every photo is judged."""
+
+    def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {RENAMED.get(name, name): value for name, value in values.items()}
+
+    config, maps = header["config"] | {"acquisitions": 0}, dict(header["normal_maps"])
+    if config["localization"] != "global":  # format 3 kept what is the gate's where it had no effect, too
+        config |= dict.fromkeys(GATED)
+        maps.pop("localization", None)
+    changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
+    return {**header, **changed, "config": config, "reading": None, "choice": None, "format": FORMAT}
+
+
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The checked contents of a model file."""
+    """The checked contents of a model file, in today's format; its "format" is the file's own."""
+    header, tensors = _stored(path)
+    if header["format"] == FORMAT:
+        return header, tensors
+    return upgraded(header) | {"format": header["format"]}, tensors
+
+
+def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """As it is in the file."""
     if path.is_dir():
         raise NfadError(f"{path} is a folder; name a model file written by `nfad fit`")
     if not path.is_file():
@@ -90,8 +135,11 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if _digest(metadata["nfad"], tensors) != metadata.get("sha256"):
         raise NfadError(f"{path} was changed after it was written (its checksum differs); copy it again or refit")
     header = json.loads(metadata["nfad"])
-    if header["format"] < FORMAT:
-        raise NfadError(f"{path} has format {header['format']}, older than this nfad reads ({FORMAT}); fit it again")
+    if header["format"] < OLDEST:
+        raise NfadError(
+            f"{path} has format {header['format']}, which lacks numbers of its normals, and {OLDEST} is the oldest "
+            "that is read; fit it again"
+        )
     if header["format"] > FORMAT:
         raise NfadError(
             f"{path} has format {header['format']}, newer than this nfad reads ({FORMAT}); upgrade: pip install -U nfad"
@@ -99,12 +147,12 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return header, tensors
 
 
-def load(path: Path, weights: str | None = None) -> Fitted:
+def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> Fitted:
     header, tensors = read_header(path)
     config = Config.from_dict(header["config"])
     if weights is not None:
         config = dataclasses.replace(config, weights=weights)
-    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)
     if teacher.identity.sha256 != header["teacher"]["sha256"]:
         raise NfadError(
             f"{path} was fitted with {header['teacher']['architecture']} weights of SHA-256 "
@@ -142,7 +190,7 @@ def _tensors(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     for view, blocks in references.items():
         for index, reference in enumerate(blocks):
             tensors |= _parts(f"reference.{view}.{index}", reference)
-    return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
+    return {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
 
 
 def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Teacher) -> Scorer:
@@ -159,12 +207,13 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: T
     kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
-        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
+        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid).to(teacher.device)
         return Scorer(operator, student, **kept)
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:
-        return tuple(_part(kind, f"reference.{name}.{index}", tensors) for index in blocks)
+        parts = [_part(kind, f"reference.{name}.{index}", tensors) for index in blocks]
+        return tuple(part.to(teacher.device) if isinstance(part, Nearest) else part for part in parts)
 
     filtered = view("filtered") if any(key.startswith("reference.filtered.") for key in tensors) else None
     return Scorer(operator, view("raw"), filtered, **kept)

@@ -6,12 +6,11 @@ photo → view → teacher tokens → (reference, nuisance operator) → token m
 from __future__ import annotations
 
 import dataclasses
-import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import as_taken, split
-from nfad.fitting.doubts import doubts_of_views, is_empty, thumbnails
+from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
@@ -35,6 +34,7 @@ from nfad.reference.scoring import Scores, z_scored
 from nfad.system.progress import Progress, Skip
 from nfad.verdict.prediction import Outputs, Rule
 from nfad.verdict.strange import why_strange
+from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
 from nfad.vision.teacher import Teacher, load_teacher
@@ -52,29 +52,32 @@ class Detector(Fitted):
         progress: Progress | None = None,
         skip: Skip | None = None,
         doubt: Skip | None = None,
+        strict: bool = False,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
+        device: str = "auto",
     ) -> Detector:
         """Fit on normal images (paths or uint8/uint16 arrays).
 
         `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
-        All but the empty ones are fitted on all the same, unless it raises; other parts do not widen what is judged.
+        All but the empty ones are fitted on all the same; other parts do not widen what is judged. With `strict` there
+        is no detector of such images: an error names all of them.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
-        for this config, to share it among many fits.
+        for this config, to share it among many fits. `device` is where networks run (auto, cpu, cuda, cuda:1, mps,
+        xpu), unless the teacher says so; it is no part of the model.
         """
         config = config or Config()
+        where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
-            told = doubt or (lambda _, __: None)
             thumbs = thumbnails(views)
-            for place, why in doubts_of_views(thumbs, views.images):
-                told(views.images[place], why)
+            doubts = list(doubts_of_views(thumbs, views.images))
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
-            teacher = teacher or _teacher(config)
+            teacher = teacher or _teacher(config, where)
             cache = TokenCache(teacher, views, config.batch, directory)
             normal = normal_moments(cache, teacher, fit, progress)
             moved = intervention_moments(cache, teacher, config, fit, progress)
@@ -82,8 +85,12 @@ class Detector(Fitted):
             scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
             calibrate = in_all_lights if config.acquisitions else as_taken
             calibrated = calibrate(config, scorer, cache, teacher, held, fit, directory, progress)
-        for place, why in calibrated.doubts:
-            told(views.images[place], why)
+        doubts += calibrated.doubts
+        if strict and doubts:
+            raise NfadError(doubts_told(doubts, views.images))
+        if doubt:
+            for place, why in doubts:
+                doubt(views.images[place], why)
         parts = {name: value for name, value in vars(calibrated).items() if name != "doubts"}
         return cls(config, teacher, fitted_on=len(fit), **parts)
 
@@ -171,8 +178,7 @@ class Detector(Fitted):
                     nuisance_by_family={name: float(share[index]) for name, share in out.nuisance_by_family.items()},
                     detection_map=None if out.gate is None else maps["detection"][index],
                     gate=None if out.gate is None else float(out.gate[index]),
-                    strangeness=math.nan if out.strangeness is None else float(out.strangeness[index]),
-                    strange="" if out.outside is None else why_strange(out.outside[index].tolist()),
+                    **_strange(out, index),
                 )
             )
             for index in range(len(views))
@@ -195,9 +201,12 @@ class Detector(Fitted):
         return artifact.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, weights: str | None = None) -> Detector:
-        """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did."""
-        return cls(**vars(artifact.load(Path(path), weights)))
+    def load(cls, path: str | Path, weights: str | None = None, device: str = "auto") -> Detector:
+        """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did.
+
+        `device` is where its networks run, wherever it was fitted.
+        """
+        return cls(**vars(artifact.load(Path(path), weights, device_of(device))))
 
     @torch.inference_mode()
     def _from_tokens(
@@ -212,5 +221,13 @@ class Detector(Fitted):
         return dataclasses.replace(scores, strangeness=strangeness, outside=outside)
 
 
-def _teacher(config: Config) -> Teacher:
-    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+def _strange(out: Scores, index: int) -> dict[str, Any]:
+    """How strange an image is, and why; nothing where the model cannot tell."""
+    if out.strangeness is None or out.outside is None:
+        return {}
+    strangeness = float(out.strangeness[index])
+    return {"strangeness": strangeness, "strange": why_strange(out.outside[index].tolist(), strangeness)}
+
+
+def _teacher(config: Config, device: torch.device) -> Teacher:
+    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)

@@ -1,13 +1,20 @@
 import json
+import shutil
 import struct
+from pathlib import Path
 
 import pytest
 import torch
+from commands import nfad
 from parts import part, parts, tiny
 from safetensors.torch import load_file, save_file
 
 from nfad import Detector, NfadError
 from nfad.artifact import FORMAT, read_header
+
+# Models of a few parts and what they said of three more, by the versions that wrote these formats.
+OLD = Path(__file__).parent / "old"
+PREDICTIONS = json.loads((OLD / "predictions.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +67,7 @@ def test_an_edited_threshold_is_refused(model, tmp_path):
         Detector.load(rewrite(model, tmp_path / "e.nfad", lower))
 
 
-@pytest.mark.parametrize(("step", "words"), [(1, "newer than this nfad reads"), (-1, "fit it again")])
+@pytest.mark.parametrize(("step", "words"), [(1, "newer than this nfad reads"), (-3, "fit it again")])
 def test_another_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch, step, words):
     detector = Detector.load(model)
     monkeypatch.setattr("nfad.artifact.FORMAT", FORMAT + step)
@@ -102,3 +109,41 @@ def test_a_loaded_model_says_what_the_saved_one_does_to_the_last_bit(evidence, t
     for name, each in (wanted.maps | wanted.numbers()).items():
         assert torch.equal(each, (found.maps | found.numbers())[name]), name
     assert torch.equal(wanted.strangeness, found.strangeness) and torch.equal(wanted.outside, found.outside)
+
+
+def agrees(path, name):
+    """Within what another version of torch may do to the last bits."""
+    model = Detector.load(path)
+    for wanted in PREDICTIONS[name]:
+        found = model.predict(part(wanted["seed"], defect=wanted["seed"] == 52))
+        for field in ("score", "threshold", "unfiltered_score", "unfiltered_threshold", "participation"):
+            assert getattr(found, field) == pytest.approx(wanted[field], rel=1e-4), field
+        assert found.is_anomalous == wanted["is_anomalous"] and found.is_judged
+    return model
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_a_model_of_an_older_format_judges_as_it_did(name):
+    model = agrees(OLD / f"{name}.nfad", name)
+    assert model.judgeable is None and (model.config.gate is None) == (not name.endswith("gated"))
+    assert {"score", "unfiltered_score", "nuisance:sensor"} < set(model.normals)  # so that drift can be told
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_an_upgraded_file_judges_as_before_and_the_old_one_is_kept(name, tmp_path):
+    path = Path(shutil.copy(OLD / f"{name}.nfad", tmp_path / "m.nfad"))
+    said = nfad("upgrade", path).stdout
+    before = name.split("-")[1]
+    assert f"format {before} → {FORMAT}" in said and "judges every photo" in said
+    assert agrees(path, name).config == Detector.load(OLD / f"{name}.nfad").config
+    assert json.loads(nfad("info", path, "--json").stdout)["format"] == FORMAT
+    assert (tmp_path / f"m.nfad.format-{before}").read_bytes() == (OLD / f"{name}.nfad").read_bytes()
+    assert "already" in nfad("upgrade", path).stdout
+
+
+def test_an_upgrade_changes_no_file_if_one_is_no_model(tmp_path):
+    path = Path(shutil.copy(OLD / "format-3-linear.nfad", tmp_path / "m.nfad"))
+    (tmp_path / "n.nfad").write_bytes(b"none")
+    assert "not a whole nfad model" in nfad("upgrade", path, tmp_path / "n.nfad", code=2).stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.nfad", "n.nfad"]
+    assert "export it again" in nfad("upgrade", tmp_path, code=2).stderr

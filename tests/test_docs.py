@@ -21,8 +21,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def commands():
-    group = typer.main.get_command(app)
-    return [(name, command) for name, command in group.commands.items()]
+    for name, command in typer.main.get_command(app).commands.items():
+        yield name, command
+        for inner, each in getattr(command, "commands", {}).items():
+            yield f"{name} {inner}", each
 
 
 @pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")

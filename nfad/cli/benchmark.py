@@ -11,6 +11,7 @@ import typer
 
 from nfad.cli.options import (
     Category,
+    Device,
     Foreground,
     Json,
     Reference,
@@ -46,6 +47,7 @@ def benchmark(
         str | None, typer.Option(help="foundations: the teachers to compare, e.g. embedded-vit,embedded-cnn,dinov3.")
     ] = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -120,7 +122,7 @@ def benchmark(
         )  # fmt: skip
         unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
         _refuse(unused, "verdict")
-        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json)
+        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json, device)
         return
     _refuse(own, table)
     wanted = table_named(table)
@@ -147,8 +149,9 @@ def benchmark(
         ready_folder(out_dir)
         try:
             entries = run_table(
-                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total)
-            )
+                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total),
+                device,
+            )  # fmt: skip
         except KeyboardInterrupt:
             err.print(f"Finished cells are kept in {cache.folder}; the same command goes on from there.")
             raise
@@ -185,6 +188,7 @@ def _verdict(
     own: dict[str, Any],
     out_dir: Path,
     as_json: bool,
+    device: str,
 ) -> None:
     from nfad.paper.plugins import HOSTS
     from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, run_verdicts
@@ -206,7 +210,7 @@ def _verdict(
             datasets, config, methods, _numbers("seeds", seeds) if seeds else SEEDS, own["normals"] or 60,
             own["photos"] or 30,
         )  # fmt: skip
-        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total))
+        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total), device)
     rows = [row_of(cell, result, rate) for cell, result in zip(cells, results, strict=True)]
     text, table = written(cells, results, [f"`{command_told(sys.argv[1:], roots)}`"], rate)
     stem = "verdict-" + "-".join(dict.fromkeys(each.category for each in datasets))

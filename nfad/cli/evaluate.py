@@ -14,6 +14,7 @@ from rich.table import Table
 
 from nfad.cli.options import (
     Category,
+    Device,
     Foreground,
     Json,
     Reference,
@@ -55,6 +56,7 @@ def evaluate(
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -127,7 +129,7 @@ def evaluate(
         for each in sets:
             findings += evaluate_dataset(
                 each, config, corrupt or [], model=model, weights=weights, rate=false_alarm_rate, readout=readout,
-                protocol=protocol, progress=progress,
+                protocol=protocol, progress=progress, device=device,
             )  # fmt: skip
         written = write_results(findings, out_dir, progress) if out_dir else []
         if out_dir and drawable():

@@ -18,8 +18,10 @@ from nfad.cli.fit import fit
 from nfad.cli.info import info
 from nfad.cli.predict import predict
 from nfad.cli.serve import serve
+from nfad.cli.station import station
 from nfad.cli.stress import stress
 from nfad.cli.terminal import err
+from nfad.cli.upgrade import upgrade
 from nfad.cli.watch import watch
 from nfad.errors import NfadError
 from nfad.system.platform import keep_freed_memory
@@ -31,8 +33,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, info, demo, evaluate, corrupt, stress, export, watch, serve, benchmark):
+for command in (fit, predict, info, demo, evaluate, corrupt, stress, export, watch, serve, upgrade, benchmark):
     app.command()(command)
+app.add_typer(station, name="station")
 
 
 @app.callback(invoke_without_command=True)

@@ -32,6 +32,9 @@ Teacher = Annotated[
     ),
 ]
 Weights = Annotated[str | None, typer.Option(help="Teacher weights on this machine: a file or folder (no hub needed).")]
+Device = Annotated[
+    str, typer.Option(help="Where networks run: auto (a GPU if there is one), cpu, cuda, cuda:1, mps or xpu.")
+]
 Reference = Annotated[str | None, typer.Option(help="linear, nearest or student.")]
 Size = Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")]
 Foreground = Annotated[

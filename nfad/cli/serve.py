@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from nfad.cli.options import Key, Weights
+from nfad.cli.options import Device, Key, Weights
 from nfad.cli.terminal import err, note
 from nfad.errors import NfadError
 from nfad.system.platform import uninterrupted
@@ -48,6 +48,7 @@ def serve(
     upload_limit: Annotated[int, typer.Option(help="Megabytes an image may have.", min=1)] = 64,
     least_free: Annotated[int, typer.Option(help="Megabytes of the disk never to be used.", min=0)] = 500,
     weights: Weights = None,
+    device: Device = "auto",
     key: Key = None,
 ) -> None:
     """Judge images over HTTP: verdicts, maps, history, reviews, drift, and a page for the line.
@@ -81,7 +82,7 @@ def serve(
     )
     uninterrupted()
     with _listener(host, port) as listener:  # an address that is taken is told of now, not after loading the models
-        service = open_service(settings, models, lambda path: load_model(path, weights, threads, key))
+        service = open_service(settings, models, lambda path: load_model(path, weights, threads, key, device))
         for each in filter(None, (model.note for model in service.models.values())):
             note(each)
         open_at = _address(socket.gethostname() if host in ("0.0.0.0", "::") else host, port)  # what others can type

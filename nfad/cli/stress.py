@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from nfad.cli.options import Json, Weights
+from nfad.cli.options import Device, Json, Weights
 from nfad.cli.terminal import err, out, progress_bars, reporter
 from nfad.errors import NfadError
 from nfad.system.files import strict_json
@@ -55,6 +55,7 @@ def stress(
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same images: same numbers.")] = 0,
     weights: Weights = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Change normal parts on purpose, and say up to which strength the model holds.
@@ -73,7 +74,7 @@ def stress(
     from nfad.stress.session import cache_in
     from nfad.stress.session import stress as measure
 
-    detector = load_model(model, weights)
+    detector = load_model(model, weights, device=device)
     detector = detector if false_alarm_rate is None else detector.at_rate(false_alarm_rate)
     cache = cache_in(out_dir) if out_dir else None
     names = None if axes is None else [name.strip() for name in axes.split(",")]

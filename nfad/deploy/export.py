@@ -66,7 +66,7 @@ def export(
             "int8 needs images to set its ranges on, and a model file holds none; name the folder of good parts it "
             "was fitted on with --normals FOLDER"
         )
-    detector = shipped = Detector.load(model, weights)
+    detector = shipped = Detector.load(model, weights, device="cpu")  # a graph is traced there
     if progress:
         progress("building the graph", 0, 1)
     networks = networks_of(detector, options.dynamic_batch)

@@ -72,6 +72,7 @@ def evaluate_dataset(
     readout: str = "localization",
     protocol: str = "mvtec",
     progress: Progress | None = None,
+    device: str = "auto",
 ) -> list[Finding]:
     """The test images as they are, then under each corruption.
 
@@ -81,9 +82,12 @@ def evaluate_dataset(
     suite = [None, *map(Corruption.parse, dict.fromkeys(corruptions))]
     if model is None:
         _check_readable(dataset.test, progress)
-        detector: Model = Detector.fit([sample.path for sample in dataset.train], config, progress=progress)
+        detector: Model = Detector.fit(
+            [sample.path for sample in dataset.train], config, progress=progress, device=device
+        )
     else:
-        detector = load_model(model, weights)  # first: a wrong file is told of sooner than all images are read
+        # First: a wrong file is told of sooner than all images are read.
+        detector = load_model(model, weights, device=device)
         detector = detector if rate is None else detector.at_rate(rate)
         if corruptions:
             detector.check_takes_views()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -62,6 +63,13 @@ def doubts_of_scores(
             )
         elif score > FAR:
             yield image, "stands out among the good parts; look whether it has a defect, and remove it if so"
+
+
+def doubts_told(doubts: Sequence[tuple[int, str]], images: Sequence[ImageLike]) -> str:
+    """Why a strict fit ends: every doubt on a line of its own."""
+    names = [f"image {place}" if isinstance(images[place], np.ndarray) else str(images[place]) for place, _ in doubts]
+    lines = [f"  {name} {why}" for name, (_, why) in zip(names, doubts, strict=True)]
+    return "\n".join(["these photos may not belong, and a strict fit takes none of them; nothing was written:", *lines])
 
 
 def _robust(values: Tensor) -> list[float]:

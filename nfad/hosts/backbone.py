@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from nfad.errors import NfadError
 from nfad.hosts.host import checked_images
 from nfad.vision import weights as weight_files
+from nfad.vision.devices import CPU
 from nfad.vision.networks import Cnn, Stages, create_stages, normalisation
 from nfad.vision.prior import foreground_prior
 from nfad.vision.teacher import Teacher, VitTeacher, load_teacher
@@ -26,11 +27,11 @@ class TeacherMaps:
         self.teacher = teacher
 
     def __call__(self, images: Tensor) -> list[Tensor]:
-        return [as_map(tokens) for tokens in self.teacher.tokens(images)]
+        return [as_map(tokens).to(images.device) for tokens in self.teacher.tokens(images)]
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         tokens, prior = self.teacher.tokens_and_prior(images)
-        return [as_map(block) for block in tokens], prior
+        return [as_map(block).to(images.device) for block in tokens], prior.to(images.device)
 
 
 class VitMaps:
@@ -48,10 +49,10 @@ class VitMaps:
     def maps_and_summary(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The maps, and the CLS token of the last of these blocks."""
         tokens, summaries = self.teacher.normed(images, self.last)
-        return [as_map(block) for block in tokens], summaries[-1]
+        return [as_map(block).to(images.device) for block in tokens], summaries[-1].to(images.device)
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        return self(images), self.teacher.tokens_and_prior(images)[1]
+        return self(images), self.teacher.tokens_and_prior(images)[1].to(images.device)
 
 
 class TimmMaps(nn.Module):
@@ -111,9 +112,9 @@ class EmbeddedStages(nn.Module):
         return dict(zip(indices, outputs, strict=True))
 
 
-def embedded_maps(layers: Sequence[int] = (2, 3)) -> TeacherMaps:
+def embedded_maps(layers: Sequence[int] = (2, 3), device: torch.device = CPU) -> TeacherMaps:
     """The embedded CNN (1/8 and 1/16 of the image, laid on 1/8): real weights without a download."""
-    return TeacherMaps(load_teacher("embedded-cnn", None, layers, (), 256))
+    return TeacherMaps(load_teacher("embedded-cnn", None, layers, (), 256, device))
 
 
 def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
@@ -122,10 +123,14 @@ def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
 
 
 def vit_maps(
-    name: str = "embedded-vit", blocks: Sequence[int] = (11,), weights: str | None = None, last: bool = True
+    name: str = "embedded-vit",
+    blocks: Sequence[int] = (11,),
+    weights: str | None = None,
+    last: bool = True,
+    device: torch.device = CPU,
 ) -> VitMaps:
     """A ViT by the names that teachers have; the embedded one comes with the installation."""
-    teacher = load_teacher(name, weights, blocks, (9, 11), 256)
+    teacher = load_teacher(name, weights, blocks, (9, 11), 256, device)
     if not isinstance(teacher, VitTeacher):
         raise NfadError(f"this host reads the tokens of a ViT; {name} is none: name one, e.g. embedded-vit")
     return VitMaps(teacher, last)

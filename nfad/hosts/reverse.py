@@ -54,7 +54,7 @@ class RD4AD:
         """
         images = square_images(normal_images, cls.__name__)
         steps = steps_of(steps, epochs, len(images), batch)
-        encoder = backbone or embedded_stages()
+        encoder = backbone or embedded_stages().to(images.device)
         features = FrozenFeatures(encoder, images, batch, progress)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -23,6 +23,7 @@ from nfad.system.progress import Progress
 from nfad.system.results import ResultCache, key_of
 from nfad.vision.caching import Remembering
 from nfad.vision.corruptions import Corruption
+from nfad.vision.devices import device_of
 from nfad.vision.teacher import Teacher, load_teacher
 
 FORMAT = 2  # raise it when a cell's contents change: older cells are then measured again
@@ -60,6 +61,7 @@ def run(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
+    device: str = "auto",
 ) -> dict[str, Result]:
     """Every cell's result by its key; those on disk are not measured again.
 
@@ -76,8 +78,8 @@ def run(
         for fit in _together(group, lambda cell: json.dumps(cell.settings["config"], sort_keys=True)):
             config = fit[0].config
             if teacher is None:
-                loaded = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-                teacher = Remembering(loaded)
+                sight = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+                teacher = Remembering(load_teacher(*sight, device_of(device)))
                 for cell in group:  # a rank that cannot be is told of before the first fit, not after an hour
                     check_ranks(cell.config, teacher.channels)
             images = [sample.path for sample in fit[0].dataset.train]

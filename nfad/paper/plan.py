@@ -34,7 +34,7 @@ ADAM = 16  # bytes a trained parameter: itself, its gradient and two moments
 class Plan:
     """Passes are images through a network; hours are passes times what one took here, on an untrained copy.
 
-    `card_hours` are operations by a stated rate, not a measurement: this package computes on the CPU.
+    `card_hours` are operations by a stated rate, not a measurement.
     """
 
     cells: int
@@ -60,7 +60,7 @@ class Plan:
             f"In memory: {self.memory / 1e9:.1f} GB of networks and of one training step.",
             f"On this machine about {_told_time(self.hours)}, not counting reading images and metrics.",
             f"{self.operations / 1e12:,.0f} TFLOP: {_told_time(self.card_hours)} on a 24 GB card at {CARD / 1e12:.0f} "
-            "TFLOP/s. That is reckoned, not measured: nfad computes on the CPU.",
+            "TFLOP/s: reckoned, not measured.",
         ]
         return "\n".join(lines)
 

@@ -18,13 +18,15 @@ from nfad.errors import NfadError
 from nfad.evaluation.tally import Judged, Tally
 from nfad.fitting.calibration import split
 from nfad.hosts import Filtered, Host, NuisanceFilter
+from nfad.hosts.backbone import TimmMaps
 from nfad.paper.cells import fingerprint, ready_for_json
 from nfad.paper.estimates import Result
 from nfad.records import Dataset, Geometry, Sample
 from nfad.stats.conformal import conformal_threshold, smallest_rate
 from nfad.system.progress import Progress
 from nfad.system.results import ResultCache, key_of
-from nfad.vision.images import load_part, to_view
+from nfad.vision.devices import device_of
+from nfad.vision.images import load_part, pixels_of, to_view
 
 FORMAT = 1
 HOSTS = {
@@ -80,6 +82,7 @@ def run_hosts(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
+    device: str = "auto",
 ) -> dict[str, Result]:
     """Every cell's result by its key; those on disk are not measured again."""
     results: dict[str, Result] = {}
@@ -88,7 +91,7 @@ def run_hosts(
             on_cell(done, len(cells))
         result = cache.get(cell.settings)
         if result is None:
-            result = measure_host(cell, progress)
+            result = measure_host(cell, progress, device)
             cache.put(cell.settings, result)
         results[cell.key] = result
     if on_cell:
@@ -96,9 +99,9 @@ def run_hosts(
     return results
 
 
-def measure_host(cell: HostCell, progress: Progress | None = None) -> Result:
+def measure_host(cell: HostCell, progress: Progress | None = None, device: str = "auto") -> Result:
     """The bare host (d = 0) and the host under each rank, over the same images, at thresholds of the same normals."""
-    normals = views_of(cell.dataset.train, cell.config)
+    normals = views_of(cell.dataset.train, cell.config).to(device_of(device))
     held, fit = split(len(normals), cell.config)
     host = fit_host(cell.host, normals[fit], cell.config, cell.steps, progress)
     arms = {f"d={d}": worn(host, d, normals[fit], cell.config, progress) for d in cell.ranks}
@@ -111,7 +114,7 @@ def measure_host(cell: HostCell, progress: Progress | None = None) -> Result:
 def judged_by(
     arms: Mapping[str, Host], held: Tensor, test: Sequence[Sample], config: Config, progress: Progress | None = None
 ) -> Result:
-    """Every arm over the same images, at a threshold of the same held-out normals."""
+    """Every arm over the same images, at a threshold of the same held-out normals, where these are."""
     rate = max(config.false_alarm_rate, smallest_rate(len(held)))
     thresholds = {}
     for name, arm in arms.items():
@@ -121,10 +124,10 @@ def judged_by(
     for start in range(0, len(test), config.batch):
         samples = test[start : start + config.batch]
         views, geometries = zip(*(_view(sample.path, config) for sample in samples), strict=True)
-        judged = {name: arm.score(torch.stack(views)) for name, arm in arms.items()}
+        judged = {name: arm.score(torch.stack(views).to(held.device)) for name, arm in arms.items()}
         for i, (sample, geometry) in enumerate(zip(samples, geometries, strict=True)):
             said = {
-                name: Judged(float(found.image[i]), float(found.image[i]) > thresholds[name], found.maps[i].numpy())
+                name: Judged(score := float(found.image[i]), score > thresholds[name], found.maps[i].cpu().numpy())
                 for name, found in judged.items()
             }
             tally.add(sample, geometry, said)
@@ -161,12 +164,15 @@ def fit_host(
 
     embedded = config.teacher == "embedded-cnn"
     stages = STAGES.get(name, config.blocks) if "resnet" in config.teacher else config.blocks
-    network = partial(hosts.timm_maps, config.teacher, stages, config.weights)
+
+    def network() -> TimmMaps:
+        return hosts.timm_maps(config.teacher, stages, config.weights).to(normals.device)
+
     trained = {"seed": config.seed, "batch": config.batch, "progress": progress}
     trained |= BRIEF.get(name, {}) if embedded else {}
     trained |= {} if steps is None else {"steps": steps}
     if name == "patchcore":
-        maps = hosts.embedded_maps(config.blocks) if embedded else network()
+        maps = hosts.embedded_maps(config.blocks, normals.device) if embedded else network()
         return hosts.PatchCore.fit(normals, maps, seed=config.seed, batch=config.batch, progress=progress)
     if name in ("rd4ad", "recontrast", "uniad", "mmr"):
         kind = {"rd4ad": hosts.RD4AD, "recontrast": hosts.ReContrast, "uniad": hosts.UniAD, "mmr": hosts.MMR}[name]
@@ -178,8 +184,8 @@ def fit_host(
 
         return fit_glass(normals, **trained)
     if name == "nfad":
-        arrays = [(view.permute(1, 2, 0) * 255).round().byte().numpy() for view in normals]
-        return hosts.Pair(Detector.fit(arrays, config, progress=progress))
+        arrays = [pixels_of(view.cpu()) for view in normals]
+        return hosts.Pair(Detector.fit(arrays, config, progress=progress, device=str(normals.device)))
     raise NfadError(f"there is no host {name!r}; the hosts are {', '.join(HOSTS)}")
 
 
@@ -187,9 +193,9 @@ def _vit_host(name: str, normals: Tensor, config: Config, trained: dict[str, Any
     from nfad import hosts
     from nfad.hosts import dinomaly, rad, subspacead
 
-    network = partial(hosts.vit_maps, "embedded-vit")
+    network = partial(hosts.vit_maps, "embedded-vit", device=normals.device)
     if config.teacher != "embedded-cnn":
-        network = partial(hosts.vit_maps, config.teacher, weights=config.weights)
+        network = partial(hosts.vit_maps, config.teacher, weights=config.weights, device=normals.device)
     untrained = {"batch": config.batch, "progress": trained["progress"]}
     if name == "anomalydino":
         return hosts.AnomalyDINO.fit(normals, network(), **untrained)

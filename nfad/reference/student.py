@@ -75,17 +75,22 @@ class Student(nn.Module):
         self, images: Float[Tensor, "image 3 h w"], masked: Bool[Tensor, "image patch"] | None = None
     ) -> list[Float[Tensor, "image token _"]]:
         """Unit predictions of the teacher's tokens, a block each, from images in [0, 1]."""
+        images = images.to(self.mean.device)
         seen = self.side * self.model.patch_embed.patch_size[0]
         if images.shape[-1] != seen:  # patches of 14: a smaller image on the same grid, as the embedded teacher sees it
             images = F.interpolate(images, (seen, seen), mode="bilinear", antialias=True, align_corners=False)
         patches = self.model.patch_embed((images - self.mean) / self.std)
         if masked is not None:
             # Before positions are added (as in SimMIM), so that a masked token still knows where it is.
-            patches = torch.where(masked[..., None], self.mask_token, patches)
+            patches = torch.where(masked.to(self.mean.device)[..., None], self.mask_token, patches)
         tokens = self.model.blocks(self.model.norm_pre(self.model._pos_embed(patches)))
         tokens = self.model.fc_norm(self.model.norm(tokens))  # timm has the last norm in one, identity in the other
         tokens = tokens[:, self.model.num_prefix_tokens :]
-        return [F.normalize(self._on_grid(head(tokens)), dim=-1) for head in self.heads]
+        return [F.normalize(self._on_grid(head(tokens).float()), dim=-1) for head in self.heads]
+
+    def expected(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
+        """The same on the CPU, where the teacher's tokens are, too."""
+        return [tokens.cpu() for tokens in self(images)]
 
     def _on_grid(self, tokens: Float[Tensor, "image patch channel"]) -> Float[Tensor, "image token channel"]:
         if self.grid == self.side:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,10 +26,12 @@ from nfad.service.pictures import Entry, PictureStore, encode_pictures
 from nfad.service.queue import Queue, Result
 from nfad.service.record import Ids, Inspection, iso, view_of
 from nfad.service.store import Store
+from nfad.system.files import replacing, sha256_of
 
 log = logging.getLogger("nfad.service")
 Load = Callable[[Path], Model]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+NOTE, METADATA = "models.json", "model.json"  # ours in the data folder, and that of an export
 RULE = "up to 64 of A-Z a-z 0-9 . _ -, none of . - first"
 
 
@@ -129,15 +133,43 @@ class ServedModel:
         )
 
 
-def load_models(models: Sequence[str | Path], load: Load) -> dict[str, Model]:
-    """All of them by name; nothing is served if one cannot be loaded."""
+@dataclass(frozen=True)
+class Noted:
+    """Where a model that is served was loaded from: a backup holds it too."""
+
+    name: str
+    path: Path
+    sha256: str
+
+    def has_changed(self) -> bool:
+        file = self.path / METADATA if self.path.is_dir() else self.path
+        return not file.is_file() or sha256_of(file) != self.sha256
+
+
+def note_models(data: Path, paths: Mapping[str, Path], models: Mapping[str, Model]) -> None:
+    """Leave in the data folder which models it is used with."""
+    notes = {name: {"path": str(paths[name].resolve()), "sha256": model.sha256} for name, model in models.items()}
+    with replacing(data / NOTE) as file:
+        file.write(json.dumps(notes, indent=2).encode())
+
+
+def models_noted(data: Path) -> list[Noted]:
+    try:
+        notes = json.loads((data / NOTE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    return [Noted(name, Path(note["path"]), note["sha256"]) for name, note in notes.items()]
+
+
+def model_paths(models: Sequence[str | Path]) -> dict[str, Path]:
+    """By name."""
     paths: dict[str, Path] = {}
     for given in models:
         name, path = named(str(given))
         if name in paths:
             raise NfadError(f"two models are called {name}; give {path} another name: NAME={path}")
         paths[name] = path
-    return {name: load(path) for name, path in paths.items()}
+    return paths
 
 
 def named(given: str) -> tuple[str, Path]:

@@ -26,6 +26,7 @@ from nfad.vision.pixels import eight_bits, load_part
 
 log = logging.getLogger("nfad.service")
 PHOTO_SIDE, THUMBNAIL_SIDE = 1600, 256
+THUMBNAIL, MAPS = "thumbnail.jpg", "maps.tif"
 COARSER = 2  # maps are smooth: at half the view's resolution they lose less than a hundredth of their range
 LOW, SPAN = -8.0, 128.0  # z-scores that 16 bits hold, in steps of 0.002; colours are full long before the end
 SYNC_THREADS = 8
@@ -161,7 +162,7 @@ class PictureStore:
 
     def map(self, id: str, name: str) -> np.ndarray | None:
         """One of the z-score maps of the model's view."""
-        path = self.path(id, "maps.tif")
+        path = self.path(id, MAPS)
         if path is None:
             return None
         with Image.open(path) as opened:
@@ -180,7 +181,17 @@ class PictureStore:
                 day.rmdir()
 
     def _folder(self, id: str) -> Path:
-        return self._pictures / f"{time_of(id):%Y-%m-%d}" / id
+        return folder_of(self.root, id)
+
+
+def folder_of(root: Path, id: str) -> Path:
+    """Where the pictures of an inspection are, below the data folder."""
+    return root / "pictures" / f"{time_of(id):%Y-%m-%d}" / id
+
+
+def file_names(suffix: str) -> tuple[str, str, str]:
+    """Of every inspection's pictures; `suffix` is the original's."""
+    return THUMBNAIL, MAPS, f"original{suffix}"
 
 
 def png(values: np.ndarray) -> bytes:
@@ -206,9 +217,10 @@ def _encode(values: np.ndarray, kind: str, **options: int) -> bytes:
 def _write(folder: Path, entry: Entry) -> list[Path]:
     """Write an entry's files, not yet synced, into a new folder."""
     folder.mkdir()
-    (folder / "thumbnail.jpg").write_bytes(entry.pictures.thumbnail)
-    (folder / "maps.tif").write_bytes(entry.pictures.maps)
-    os.replace(entry.upload, folder / f"original{entry.suffix}")
+    thumbnail, maps, original = file_names(entry.suffix)
+    (folder / thumbnail).write_bytes(entry.pictures.thumbnail)
+    (folder / maps).write_bytes(entry.pictures.maps)
+    os.replace(entry.upload, folder / original)
     return list(folder.iterdir())
 
 

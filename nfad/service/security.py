@@ -14,6 +14,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nfad.service.errors import ApiError
+from nfad.service.throttle import TokenThrottle
+
 COOKIE = "nfad"
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 PUBLIC_PATHS = frozenset({"/healthz", "/v1/login", "/v1/logout", "/v1/me"})
@@ -44,10 +47,16 @@ def is_authenticated(headers: Mapping[str, str], token: str | None) -> bool:
     """Whether a request carries the token or the session cookie; where there is no token, every request is."""
     if token is None:
         return True
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and tokens_match(given.strip(), token):
+    given = bearer_token(headers)
+    if given is not None and tokens_match(given, token):
         return True
     return any(tokens_match(each, session_cookie(token)) for each in cookies(headers.get("cookie", ""), COOKIE))
+
+
+def bearer_token(headers: Mapping[str, str]) -> str | None:
+    """What a program sends with every request; None where it sends none."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
 
 
 def cookies(header: str, name: str) -> Iterator[str]:
@@ -82,10 +91,10 @@ def is_local_host(host: str) -> bool:
 
 class Authentication:
     """Checks every request before the application sees it, and adds the security headers to every response. Whatever
-    is not listed as public needs the token."""
+    is not listed as public needs the token. A wrong one counts at every address, else a public one could be asked."""
 
-    def __init__(self, app: ASGIApp, token: str | None, public: Collection[str]) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: ASGIApp, token: str | None, public: Collection[str], throttle: TokenThrottle) -> None:
+        self._app, self._token, self._throttle = app, token, throttle
         self._public = PUBLIC_PATHS | frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,6 +120,13 @@ class Authentication:
             return _error(403, "this service answers only to localhost, 127.0.0.1 and [::1]; open it by that name")
         if scope["method"] not in SAFE_METHODS and is_cross_origin(headers):
             return _error(403, "this request comes from another site's page; use the service's own")
+        given = bearer_token(headers)
+        if self._token is not None and given is not None:
+            client = scope["client"][0] if scope.get("client") else ""
+            try:
+                self._throttle.admit(client, tokens_match(given, self._token))
+            except ApiError as error:
+                return JSONResponse({"error": str(error)}, error.status, error.headers)
         if scope["path"] not in self._public and not is_authenticated(headers, self._token):
             response = _error(401, "this needs the service's token; log in, or send Authorization: Bearer TOKEN")
             response.headers["WWW-Authenticate"] = "Bearer"

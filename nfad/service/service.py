@@ -13,7 +13,7 @@ from pathlib import Path
 from nfad.service.clock import CautiousClock
 from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
-from nfad.service.models import Load, ServedModel, load_models
+from nfad.service.models import Load, ServedModel, model_paths, note_models
 from nfad.service.pictures import PictureStore
 from nfad.service.record import Ids
 from nfad.service.settings import Retention, Settings
@@ -67,7 +67,8 @@ class Service:
 
 def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -> Service:
     """The one place where the parts meet; a model (PATH or NAME=PATH) that cannot be loaded leaves nothing behind."""
-    found = load_models(models, load)
+    paths = model_paths(models)
+    found = {name: load(path) for name, path in paths.items()}
     with ExitStack() as undo:
         pictures = PictureStore(settings.data, settings.least_free)
         undo.callback(pictures.close)
@@ -82,6 +83,7 @@ def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -
             name: ServedModel(name, model, store, pictures, metrics, settings.places, ids)
             for name, model in found.items()
         }
+        note_models(settings.data, paths, found)
         undo.pop_all()
     clock = CautiousClock(datetime.fromisoformat(newest.time) if newest else None)
     return Service(settings, store, pictures, metrics, served, clock)

@@ -11,6 +11,7 @@ from nfad.errors import NfadError
 
 TOKEN_LENGTH = 16  # characters; shorter ones can be guessed
 MEGABYTE = 1_000_000
+DATABASE = "inspections.db"  # in the data folder, where no other is named
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Settings:
 
     @property
     def database(self) -> str:
-        return self.db or f"sqlite:///{(self.data / 'inspections.db').resolve()}"
+        return self.db or f"sqlite:///{(self.data / DATABASE).resolve()}"
 
 
 def is_local(host: str) -> bool:

@@ -70,19 +70,18 @@ class Store:
 
     def __init__(self, url: str) -> None:
         try:
-            self._engine = _engine(url)
-            _migrate(self._engine)
+            self.engine = open_engine(url)
+            _migrate(self.engine)
             self.identity = self._metadata("store", secrets.token_hex(8))
             self._lead = int(self._metadata(LEAD, str(USUAL_LEAD)))
         except (SQLAlchemyError, CommandError, ArgumentError) as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise NfadError(f"the database cannot be used ({reason}); check --db and permissions") from None
+            raise NfadError(f"the database cannot be used ({first_line(error)}); check --db and permissions") from None
 
     def close(self) -> None:
-        self._engine.dispose()
+        self.engine.dispose()
 
     def ping(self) -> None:
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             connection.execute(sa.select(1))
 
     def add(self, inspections: Sequence[Inspection]) -> None:
@@ -90,7 +89,7 @@ class Store:
         if not inspections:
             return
         lead = max(map(lead_of, inspections))
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             connection.execute(INSPECTIONS.insert(), [each.as_dict() for each in inspections])
             if lead > self._lead:
                 told = METADATA.update().where(METADATA.c.name == LEAD).values(value=str(2 * lead))  # not at every step
@@ -117,17 +116,17 @@ class Store:
     def review(self, id: str, verdict: str | None, note: str | None, time: str | None) -> Inspection | None:
         """Set the operator's review, or take it back (None); returns None if there is no such inspection."""
         values = {"review_verdict": verdict, "review_note": note, "review_time": time}
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
         return self.get(id)
 
     def rate(self, model: str) -> float | None:
         """The false-alarm rate a model was set to, if it was."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return connection.scalar(sa.select(RATES.c.rate).where(RATES.c.model == model))
 
     def set_rate(self, model: str, rate: float) -> None:
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             connection.execute(RATES.delete().where(RATES.c.model == model))
             connection.execute(RATES.insert(), {"model": model, "rate": rate})
 
@@ -157,7 +156,7 @@ class Store:
             **{f"not_judged_{verdict}": sa.and_(unjudged, is_said) for verdict, is_said in said.items()},
         }
         counts = [sa.func.count(sa.case((condition, 1))).label(name) for name, condition in wanted.items()]
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             chosen = sa.select(*counts).where(ROWS.model == model, ROWS.model_sha256 == sha256)
             return dict(connection.execute(chosen).mappings().one())
 
@@ -174,7 +173,7 @@ class Store:
         chosen = sa.select(ROWS.score).where(
             ROWS.model == model, ROWS.model_sha256 == sha256, ROWS.review_verdict == verdict, JUDGED
         )
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return list(connection.scalars(chosen))
 
     def latest(self, model: str, sha256: str, count: int) -> list[Inspection]:
@@ -185,7 +184,7 @@ class Store:
     def time_of(self, model: str, sha256: str, newer: int, *, judged: bool) -> str | None:
         """The time of the inspection that this many newer ones have followed, of the judged ones or of all."""
         mine = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256, JUDGED if judged else sa.true())
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return connection.scalar(sa.select(ROWS.time).where(mine).order_by(ROWS.id.desc()).offset(newer).limit(1))
 
     def with_pictures(self, *, beyond: int = 0, until: datetime | None = None, limit: int = CHUNK) -> list[str]:
@@ -194,17 +193,17 @@ class Store:
         if until is not None:
             chosen = chosen.where(_before(until, self._lead))
         newest = chosen.order_by(ROWS.id.desc()).offset(beyond).limit(limit)
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return list(connection.scalars(newest))
 
     def mark_pictures_removed(self, ids: Sequence[str]) -> None:
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             connection.execute(INSPECTIONS.update().where(ROWS.id.in_(ids)).values(pictures=False))
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Those of the ids that are inspections; some at a time, because databases bound what one question names."""
         found: set[str] = set()
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             for some in batched(ids, CHUNK):
                 found.update(connection.scalars(sa.select(ROWS.id).where(ROWS.id.in_(some))))
         return found
@@ -215,17 +214,22 @@ class Store:
         return found[0] if found else None
 
     def _read(self, chosen: sa.Select) -> list[Inspection]:
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return [_inspection(row) for row in connection.execute(chosen).mappings()]
 
     def _metadata(self, name: str, first: str) -> str:
         """What is kept under that name, which is `first` at first."""
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             known = connection.scalar(sa.select(METADATA.c.value).where(METADATA.c.name == name))
             if known is None:
                 known = first
                 connection.execute(METADATA.insert(), {"name": name, "value": known})
             return known
+
+
+def first_line(error: Exception) -> str:
+    """Of what the database itself says."""
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 def _before(until: datetime, lead: int) -> sa.ColumnElement[bool]:
@@ -244,7 +248,7 @@ def _inspection(row: sa.RowMapping) -> Inspection:
     return Inspection(**{each.name: row[each.name] for each in fields(Inspection)})
 
 
-def _engine(url: str) -> sa.Engine:
+def open_engine(url: str) -> sa.Engine:
     parsed = sa.make_url(url)
     if parsed.get_backend_name() == "postgresql":
         # Ping: a connection that a restart of the server has broken is replaced, not handed out.

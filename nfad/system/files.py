@@ -84,11 +84,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         temporary.mkdir()
     try:
         yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as written:
-                    os.fsync(written.fileno())
-        sync_folder(temporary)
+        sync_tree(temporary)
         temporary.rename(path)
         sync_folder(path.parent)
     finally:
@@ -116,6 +112,16 @@ def locked(file: Path, message: str) -> Iterator[None]:
         yield
     finally:
         lock.close()
+
+
+def sync_tree(folder: Path) -> None:
+    """All that is in a folder is on the disk."""
+    for place in [*folder.rglob("*"), folder]:
+        if place.is_dir():
+            sync_folder(place)
+        else:
+            with place.open("rb") as written:
+                os.fsync(written.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -58,7 +58,7 @@ class Rule:
             unfiltered_score=out.unfiltered_score,
             unfiltered_threshold=self.unfiltered_threshold,
             excess_filtered=self.held_out.excess_filtered(out.score, out.unfiltered_score),
-            p_value=self.held_out.p_value(out.score),
+            p_value=math.nan if why_not else self.held_out.p_value(out.score),
             normals=self.held_out.count,
             gate=out.gate,
             detection_map=out.detection_map,

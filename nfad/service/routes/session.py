@@ -9,7 +9,7 @@ from nfad.service.errors import ApiError
 from nfad.service.routes.dependencies import ServiceDep, errors
 from nfad.service.schemas import Me, TokenIn
 from nfad.service.security import COOKIE, is_authenticated, session_cookie, tokens_match
-from nfad.service.throttle import LoginThrottle
+from nfad.service.throttle import TokenThrottle
 
 router = APIRouter(prefix="/v1", tags=["Page"])
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -20,7 +20,7 @@ def login(request: Request, service: ServiceDep, given: TokenIn) -> Response:
     token = service.settings.token
     if token is None:
         raise ApiError(400, "this service has no token; there is nothing to log in to")
-    throttle: LoginThrottle = request.app.state.logins
+    throttle: TokenThrottle = request.app.state.logins
     client = request.client.host if request.client else ""
     throttle.check(client)
     if not tokens_match(given.token, token):
