@@ -49,10 +49,10 @@ class VitMaps:
     def maps_and_summary(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The maps, and the CLS token of the last of these blocks."""
         tokens, summaries = self.teacher.normed(images, self.last)
-        return [as_map(block) for block in tokens], summaries[-1]
+        return [as_map(block).to(images.device) for block in tokens], summaries[-1].to(images.device)
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        return self(images), self.teacher.tokens_and_prior(images)[1]
+        return self(images), self.teacher.tokens_and_prior(images)[1].to(images.device)
 
 
 class TimmMaps(nn.Module):
@@ -123,20 +123,28 @@ def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
 
 
 def vit_maps(
-    name: str = "embedded-vit", blocks: Sequence[int] = (11,), weights: str | None = None, last: bool = True
+    name: str = "embedded-vit",
+    blocks: Sequence[int] = (11,),
+    weights: str | None = None,
+    last: bool = True,
+    device: torch.device = CPU,
 ) -> VitMaps:
     """A ViT by the names that teachers have; the embedded one comes with the installation."""
-    teacher = load_teacher(name, weights, blocks, (9, 11), 256)
+    teacher = load_teacher(name, weights, blocks, (9, 11), 256, device)
     if not isinstance(teacher, VitTeacher):
         raise NfadError(f"this host reads the tokens of a ViT; {name} is none: name one, e.g. embedded-vit")
     return VitMaps(teacher, last)
 
 
 def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = None, **options: Any) -> TimmMaps:
-    """Any timm network; (2, 3) are the stages PatchCore reads of a ResNet.
+    """Any timm network, or resnet50-v1 with its file; (2, 3) are the stages PatchCore reads of a ResNet.
 
     `weights`: None (from the hub), a local file or folder, or "untrained"; `options` go to `timm.create_model`.
     """
+    if tag == weight_files.KERAS_RESNET and weights is not None:
+        network = create_stages("resnet50", layers, **options)
+        weight_files.load_keras_resnet(network.model, weight_files.local_file(weights))
+        return TimmMaps(network)
     if weights is None:
         ways_out = ("pass weights=FILE_OR_FOLDER", "use embedded_maps(), whose weights come with the installation")
         with weight_files.reaching_hub(tag, ways_out):
