@@ -49,10 +49,10 @@ class VitMaps:
     def maps_and_summary(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The maps, and the CLS token of the last of these blocks."""
         tokens, summaries = self.teacher.normed(images, self.last)
-        return [as_map(block) for block in tokens], summaries[-1]
+        return [as_map(block).to(images.device) for block in tokens], summaries[-1].to(images.device)
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        return self(images), self.teacher.tokens_and_prior(images)[1]
+        return self(images), self.teacher.tokens_and_prior(images)[1].to(images.device)
 
 
 class TimmMaps(nn.Module):
@@ -123,10 +123,14 @@ def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
 
 
 def vit_maps(
-    name: str = "embedded-vit", blocks: Sequence[int] = (11,), weights: str | None = None, last: bool = True
+    name: str = "embedded-vit",
+    blocks: Sequence[int] = (11,),
+    weights: str | None = None,
+    last: bool = True,
+    device: torch.device = CPU,
 ) -> VitMaps:
     """A ViT by the names that teachers have; the embedded one comes with the installation."""
-    teacher = load_teacher(name, weights, blocks, (9, 11), 256)
+    teacher = load_teacher(name, weights, blocks, (9, 11), 256, device)
     if not isinstance(teacher, VitTeacher):
         raise NfadError(f"this host reads the tokens of a ViT; {name} is none: name one, e.g. embedded-vit")
     return VitMaps(teacher, last)

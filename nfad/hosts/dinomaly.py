@@ -62,7 +62,7 @@ class Dinomaly:
         """
         images = square_images(normal_images, cls.__name__)
         steps = steps_of(steps, 1, len(images), batch)
-        encoder = backbone or vit_maps(blocks=BLOCKS, last=False)
+        encoder = backbone or vit_maps(blocks=BLOCKS, last=False, device=images.device)
         features = FrozenFeatures(encoder, images, batch, progress)
         width = features.shapes[0][0]
         if len(features.shapes) != depth or depth % 2 or width % heads:

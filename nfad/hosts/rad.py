@@ -47,7 +47,8 @@ class RAD:
         """Hold all tokens: 4 bytes × images × positions × channels × layers."""
         if images < 1 or radius < 0:
             raise NfadError(f"images must be at least 1 and radius at least 0; got {images} and {radius}")
-        normals, network = square_images(normal_images, cls.__name__), backbone or vit_maps(blocks=BLOCKS)
+        normals = square_images(normal_images, cls.__name__)
+        network = backbone or vit_maps(blocks=BLOCKS, device=normals.device)
         rows: list[list[Tensor]] = []
         summaries: list[Tensor] = []
         for part in normals.split(batch):

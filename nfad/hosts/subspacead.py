@@ -44,7 +44,8 @@ class SubspaceAD:
         progress: Progress | None = None,
     ) -> SubspaceAD:
         """Keep the components that hold this share of the normal tokens' variance."""
-        images, network = square_images(normal_images, cls.__name__), backbone or vit_maps(blocks=BLOCKS)
+        images = square_images(normal_images, cls.__name__)
+        network = backbone or vit_maps(blocks=BLOCKS, device=images.device)
         if not 0 < variance < 1:
             raise NfadError(f"variance must lie between 0 and 1; got {variance}")
         fitter, done = MomentFitter(), 0

@@ -182,9 +182,9 @@ def _vit_host(name: str, normals: Tensor, config: Config, trained: dict[str, Any
     from nfad import hosts
     from nfad.hosts import dinomaly, rad, subspacead
 
-    network = partial(hosts.vit_maps, "embedded-vit")
+    network = partial(hosts.vit_maps, "embedded-vit", device=normals.device)
     if config.teacher != "embedded-cnn":
-        network = partial(hosts.vit_maps, config.teacher, weights=config.weights)
+        network = partial(hosts.vit_maps, config.teacher, weights=config.weights, device=normals.device)
     untrained = {"batch": config.batch, "progress": trained["progress"]}
     if name == "anomalydino":
         return hosts.AnomalyDINO.fit(normals, network(), **untrained)

@@ -121,7 +121,11 @@ class VitTeacher:
         """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
         patches, summaries = self._run(images, self._blocks)
         norm = self.network.norm if last else torch.nn.Identity()
-        return [norm(patches[block]) for block in self._blocks], [norm(summaries[block]) for block in self._blocks]
+
+        def through(tokens: dict[int, Tensor]) -> list[Tensor]:
+            return [norm(tokens[block].to(self.device)).cpu() for block in self._blocks]
+
+        return through(patches), through(summaries)
 
     @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
