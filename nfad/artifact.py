@@ -27,6 +27,7 @@ from nfad.reference.scoring import MapStatistics, Operator, Scorer, scorer_setti
 from nfad.reference.student import Student
 from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
+from nfad.verdict.prediction import ANY_RATIO
 from nfad.verdict.threshold import Threshold
 from nfad.vision.devices import CPU
 from nfad.vision.region import Region
@@ -53,6 +54,7 @@ class Fitted:
     normals: Mapping[str, tuple[float, ...]]  # of every held-out normal: its scores, participation, nuisance by family
     judgeable: Judgeable | None = None  # None where every photo is judged (acquisitions=0)
     choice: Choice | None = None  # of the evidence, where there was one
+    ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
     sha256: str = ""  # of the file it was loaded from
 
 
@@ -73,6 +75,7 @@ def save(detector: Fitted, path: Path) -> Path:
         "normals": detector.normals,
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
+        "ratios": detector.ratios,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     return _write(header, tensors, path)
@@ -103,7 +106,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
     scores are not read in their light and every photo is judged."""
 
     if header["format"] >= READ:
-        return {**header, "format": FORMAT}
+        return {**header, "ratios": ANY_RATIO, "format": FORMAT}
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -113,7 +116,15 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         config |= dict.fromkeys(GATED)
         maps.pop("localization", None)
     changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
-    return {**header, **changed, "config": config, "reading": None, "choice": None, "format": FORMAT}
+    return {
+        **header,
+        **changed,
+        "config": config,
+        "reading": None,
+        "choice": None,
+        "ratios": ANY_RATIO,
+        "format": FORMAT,
+    }
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -177,6 +188,7 @@ def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> 
         normals={name: tuple(values) for name, values in header["normals"].items()},
         judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
         choice=header["choice"] and Choice.from_dict(header["choice"]),
+        ratios=tuple(header["ratios"]),
         sha256=sha256_of(path),
     )
 

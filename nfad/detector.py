@@ -27,12 +27,12 @@ from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
-from nfad.fitting.views import ViewCache, check_enough
+from nfad.fitting.views import ViewCache, check_enough, judged_ratios
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, z_scored
 from nfad.system.progress import Progress, Skip
-from nfad.verdict.prediction import Outputs, Rule
+from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
 from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
@@ -100,7 +100,9 @@ class Detector(Fitted):
             for place, why in doubts:
                 doubt(views.images[place], why)
         parts = {name: value for name, value in vars(calibrated).items() if name != "doubts"}
-        return cls(config, teacher, fitted_on=len(fit), **parts)
+        stretched = config.acquisitions and config.resize is None
+        ratios = judged_ratios(views.ratios) if stretched else ANY_RATIO
+        return cls(config, teacher, fitted_on=len(fit), ratios=ratios, **parts)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -115,7 +117,7 @@ class Detector(Fitted):
 
     @cached_property
     def rule(self) -> Rule:
-        return Rule.at(self.held_out, self.config.false_alarm_rate)
+        return Rule.at(self.held_out, self.config.false_alarm_rate, self.ratios)
 
     @property
     def threshold(self) -> float:
@@ -149,11 +151,6 @@ class Detector(Fitted):
         """
         seen: list[tuple[str, Tensor, Geometry]] = []
 
-        def judged() -> Iterator[Prediction]:
-            predictions = self.predict_views(torch.stack([view for _, view, _ in seen]))
-            for prediction, (name, _, geometry) in zip(predictions, seen, strict=True):
-                yield dataclasses.replace(prediction, source=name, geometry=geometry)
-
         for image in images:
             try:
                 view, geometry = to_view(load_part(image), self.config.size, self.config.resize)
@@ -164,14 +161,18 @@ class Detector(Fitted):
                 continue
             seen.append(("" if isinstance(image, np.ndarray) else str(image), view, geometry))
             if len(seen) == (self.config.batch if prefetch else 1):
-                yield from judged()
+                yield from self._judged(seen)
                 seen = []
         if seen:
-            yield from judged()
+            yield from self._judged(seen)
 
     def predict_views(self, views: Float[Tensor, "image 3 size size"]) -> list[Prediction]:
         """The same for views in [0, 1] at the model's size, e.g. changed on purpose."""
-        out = self.predict_tensor(views)
+        return self._judged([("", view, None) for view in views])
+
+    def _judged(self, seen: Sequence[tuple[str, Tensor, Geometry | None]]) -> list[Prediction]:
+        """Of named views, and where they lie in their photos."""
+        out = self.predict_tensor(torch.stack([view for _, view, _ in seen]))
         maps = {name: each.numpy() for name, each in out.maps.items()}
         shown = maps.get("localization", maps["detection"])
         return [
@@ -187,9 +188,11 @@ class Detector(Fitted):
                     detection_map=None if out.gate is None else maps["detection"][index],
                     gate=None if out.gate is None else float(out.gate[index]),
                     **_strange(out, index),
-                )
+                ),
+                geometry,
+                name,
             )
-            for index in range(len(views))
+            for index, (name, _, geometry) in enumerate(seen)
         ]
 
     def check_takes_views(self) -> None:

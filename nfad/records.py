@@ -61,6 +61,11 @@ class Geometry:
     box_height: float
     box_width: float
 
+    @property
+    def ratio(self) -> float:
+        """Width over height of what is seen, which the view makes square."""
+        return self.box_width / self.box_height
+
     def unproject(self, view: np.ndarray) -> np.ndarray:
         """Lay a map of the model's view over the original image; NaN where the model did not look (a centre crop)."""
         top, left = round(self.top), round(self.left)

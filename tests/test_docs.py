@@ -1,9 +1,12 @@
 """The documents are under test: every command and option is in docs/cli.md, and README's Python runs."""
 
+import importlib.util
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -59,6 +62,19 @@ def test_the_plan_of_a_plant_states_what_was_simulated_and_measured():
     measured = (results / "service.md").read_text(encoding="utf-8")
     for rate in re.findall(r"\| ([\d.]+) / ([\d.]+) \| (?:`benchmarks/results/service.md`|the same)", plan):
         assert all(f" {each} images/s" in measured for each in rate), rate
+
+
+def test_the_papers_claims_are_those_of_the_kept_results():
+    """Written by benchmarks/claims.py from the CSVs, and not by hand."""
+    spec = importlib.util.spec_from_file_location("claims", ROOT / "benchmarks" / "claims.py")
+    claims = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, {"claims": claims}):
+        spec.loader.exec_module(claims)
+        wanted = claims.section()
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    assert wanted in text, "docs/paper.md is older than benchmarks/results; run benchmarks/claims.py"
+    for verdict in ("| holds |", "| does not |", "| open |"):
+        assert verdict in wanted
 
 
 def fields_named_in(section):

@@ -137,10 +137,14 @@ def vit_maps(
 
 
 def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = None, **options: Any) -> TimmMaps:
-    """Any timm network; (2, 3) are the stages PatchCore reads of a ResNet.
+    """Any timm network, or resnet50-v1 with its file; (2, 3) are the stages PatchCore reads of a ResNet.
 
     `weights`: None (from the hub), a local file or folder, or "untrained"; `options` go to `timm.create_model`.
     """
+    if tag == weight_files.KERAS_RESNET and weights is not None:
+        network = create_stages("resnet50", layers, **options)
+        weight_files.load_keras_resnet(network.model, weight_files.local_file(weights))
+        return TimmMaps(network)
     if weights is None:
         ways_out = ("pass weights=FILE_OR_FOLDER", "use embedded_maps(), whose weights come with the installation")
         with weight_files.reaching_hub(tag, ways_out):

@@ -63,7 +63,7 @@ class MMR:
                 f"MMR takes images whose side is a multiple of {PATCH}; got {images.shape[-1]}: resize them"
             )
         steps = steps_of(steps, epochs, len(images), batch)
-        encoder = backbone or embedded_stages()
+        encoder = backbone or embedded_stages().to(images.device)
         features = FrozenFeatures(encoder, images, batch, progress)
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
@@ -71,7 +71,7 @@ class MMR:
             network = Masked(student, images.shape[-1], features.shapes).to(images)
 
         def loss_of(indices: Tensor, step: int) -> Tensor:
-            shown = visible(len(indices), network.tokens, mask, generator)
+            shown = visible(len(indices), network.tokens, mask, generator).to(images.device)
             return reconstruction_loss(features(indices), network(images[indices], shown))
 
         optimizer = torch.optim.AdamW(network.parameters(), rate, betas=BETAS, weight_decay=WEIGHT_DECAY)

@@ -106,13 +106,11 @@ def placed_gap(
     """1 − the largest cosine with a token of the bank at most `radius` patches away; beyond the border is none."""
     height, width = query.shape[1:]
     best = query.new_full((height, width), -torch.inf)
-    for dy in range(-radius, radius + 1):
-        for dx in range(-radius, radius + 1):
+    down, right = min(radius, height - 1), min(radius, width - 1)  # farther there is nothing
+    for dy in range(-down, down + 1):
+        for dx in range(-right, right + 1):
             rows, columns = slice(max(0, -dy), height - max(0, dy)), slice(max(0, -dx), width - max(0, dx))
             there = (slice(max(0, dy), height + min(0, dy)), slice(max(0, dx), width + min(0, dx)))
-            here = query[:, rows, columns]
-            if here.numel() == 0:
-                continue
-            cosine = torch.einsum("cyx,kcyx->kyx", here, bank[:, :, there[0], there[1]]).amax(dim=0)
+            cosine = torch.einsum("cyx,kcyx->kyx", query[:, rows, columns], bank[:, :, there[0], there[1]]).amax(dim=0)
             best[rows, columns] = torch.maximum(best[rows, columns], cosine)
     return 1 - best

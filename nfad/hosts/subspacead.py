@@ -50,13 +50,13 @@ class SubspaceAD:
             raise NfadError(f"variance must lie between 0 and 1; got {variance}")
         fitter, done = MomentFitter(), 0
         for part in images.split(batch):
-            fitter.update(averaged(network(part)).flatten(2).transpose(1, 2))
+            fitter.update(averaged(network(part)).flatten(2).transpose(1, 2).cpu())
             done += len(part)
             if progress:
                 progress("reading images", done, len(images))
         moments = fitter.freeze()
-        components = principal(moments.covariance, variance).float()
-        return cls(network, moments.mean.float(), components, moments.covariance, variance, sigma)
+        components = principal(moments.covariance, variance).to(images)
+        return cls(network, moments.mean.to(images), components, moments.covariance, variance, sigma)
 
     @property
     def unit(self) -> bool:
@@ -79,10 +79,10 @@ class SubspaceAD:
         """Mean and covariance through `project`, which is linear; of what is left the components are found anew."""
 
         def through(rows: Tensor) -> Tensor:
-            return project([rows.float()[:, :, None, None]])[0][:, :, 0, 0].to(rows)
+            return project([rows.to(self.mean)[:, :, None, None]])[0][:, :, 0, 0].to(rows)
 
         covariance = through(through(self.covariance).T).T
-        components = principal(covariance, self.variance).float()
+        components = principal(covariance, self.variance).to(self.mean)
         return replace(self, mean=through(self.mean[None])[0], components=components, covariance=covariance)
 
 

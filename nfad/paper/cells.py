@@ -17,6 +17,7 @@ from nfad.paper.entanglement import entanglement
 from nfad.paper.estimates import Result
 from nfad.paper.mechanism import MechanismRow, mechanism
 from nfad.records import Dataset
+from nfad.reference.training import LATER
 from nfad.system.files import finite
 from nfad.system.progress import Progress
 from nfad.system.results import ResultCache, key_of
@@ -82,8 +83,8 @@ def run(
                 for cell in group:  # a rank that cannot be is told of before the first fit, not after an hour
                     check_ranks(cell.config, teacher.channels)
             images = [sample.path for sample in fit[0].dataset.train]
-            workdir = cache.folder / f"{fit[0].key}.work" if config.reference == "student" else None
-            if workdir:
+            workdir = cache.folder / f"student-{training_key(fit[0])}" if config.reference == "student" else None
+            if workdir:  # kept: a trained student serves every table and variant that changes nothing of its training
                 workdir.mkdir(parents=True, exist_ok=True)
             detector = Detector.fit(images, config, progress=progress, teacher=teacher, workdir=workdir)
             for cell in fit:
@@ -92,10 +93,6 @@ def run(
                 results[cell.key] = result
                 if on_cell:
                     on_cell(len(results), len(wanted))
-            if workdir:
-                for file in workdir.iterdir():
-                    file.unlink()
-                workdir.rmdir()
     return results
 
 
@@ -155,6 +152,12 @@ def _mechanism_row(row: MechanismRow) -> dict[str, str | float]:
 def sights(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Cells by what the teacher looks at: each group costs it one pass."""
     return _together(cells, _sight)
+
+
+def training_key(cell: Cell) -> str:
+    """All that decides the student a cell's fit trains."""
+    settings = {name: value for name, value in cell.config.as_dict().items() if name not in LATER}
+    return key_of({"images": cell.settings["images"], "training": json.loads(json.dumps(settings))})
 
 
 def _sight(cell: Cell) -> Hashable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from nfad.hosts import Filtered, Host, NuisanceFilter
 from nfad.hosts.backbone import TimmMaps
 from nfad.paper.cells import fingerprint, ready_for_json
 from nfad.paper.estimates import Result
-from nfad.records import Dataset, Geometry
+from nfad.records import Dataset, Geometry, Sample
 from nfad.stats.conformal import conformal_threshold, smallest_rate
 from nfad.system.progress import Progress
 from nfad.system.results import ResultCache, key_of
@@ -43,6 +43,7 @@ BRIEF = {
     "dinomaly": {"steps": 300},
     "mmr": {"steps": 600},
 }
+STAGES = {"rd4ad": (1, 2, 3), "recontrast": (1, 2, 3), "mmr": (1, 2, 3), "uniad": (0, 1, 2, 3)}  # of a ResNet
 VITS = ("anomalydino", "subspacead", "rad", "dinomaly")  # hosts that read a ViT: the config's, or else the embedded one
 WIDE = 512  # channels of the layer that the paper's d counts columns of
 
@@ -100,21 +101,30 @@ def run_hosts(
 
 def measure_host(cell: HostCell, progress: Progress | None = None, device: str = "auto") -> Result:
     """The bare host (d = 0) and the host under each rank, over the same images, at thresholds of the same normals."""
-    config, test, where = cell.config, cell.dataset.test, device_of(device)
-    normals = torch.stack([_view(sample.path, config)[0] for sample in cell.dataset.train]).to(where)
-    held, fit = split(len(normals), config)
-    host = fit_host(cell.host, normals[fit], config, cell.steps, progress)
-    arms = {f"d={d}": worn(host, d, normals[fit], config, progress) for d in cell.ranks}
+    normals = views_of(cell.dataset.train, cell.config).to(device_of(device))
+    held, fit = split(len(normals), cell.config)
+    host = fit_host(cell.host, normals[fit], cell.config, cell.steps, progress)
+    arms = {f"d={d}": worn(host, d, normals[fit], cell.config, progress) for d in cell.ranks}
+    removed = {
+        name: [basis.shape[1] for basis in arm.filter.bases] for name, arm in arms.items() if isinstance(arm, Filtered)
+    }
+    return judged_by(arms, normals[held], cell.dataset.test, cell.config, progress) | {"columns": removed}
+
+
+def judged_by(
+    arms: Mapping[str, Host], held: Tensor, test: Sequence[Sample], config: Config, progress: Progress | None = None
+) -> Result:
+    """Every arm over the same images, at a threshold of the same held-out normals, where these are."""
     rate = max(config.false_alarm_rate, smallest_rate(len(held)))
     thresholds = {}
     for name, arm in arms.items():
-        scores = torch.cat([arm.score(part).image for part in normals[held].split(config.batch)])
+        scores = torch.cat([arm.score(part).image for part in held.split(config.batch)])
         thresholds[name] = conformal_threshold(scores.tolist(), rate)
     tally = Tally(test, list(arms), config.size, "mvtec", seed=0)
     for start in range(0, len(test), config.batch):
         samples = test[start : start + config.batch]
         views, geometries = zip(*(_view(sample.path, config) for sample in samples), strict=True)
-        judged = {name: arm.score(torch.stack(views).to(where)) for name, arm in arms.items()}
+        judged = {name: arm.score(torch.stack(views).to(held.device)) for name, arm in arms.items()}
         for i, (sample, geometry) in enumerate(zip(samples, geometries, strict=True)):
             said = {
                 name: Judged(score := float(found.image[i]), score > thresholds[name], found.maps[i].cpu().numpy())
@@ -123,11 +133,11 @@ def measure_host(cell: HostCell, progress: Progress | None = None, device: str =
             tally.add(sample, geometry, said)
         if progress:
             progress("judging", start + len(samples), len(test))
-    rows, resamples = tally.rows()
-    removed = {
-        name: [basis.shape[1] for basis in arm.filter.bases] for name, arm in arms.items() if isinstance(arm, Filtered)
-    }
-    return ready_for_json(rows, resamples, tally) | {"columns": removed}
+    return ready_for_json(*tally.rows(), tally)
+
+
+def views_of(samples: Sequence[Sample], config: Config) -> Tensor:
+    return torch.stack([_view(sample.path, config)[0] for sample in samples])
 
 
 def worn(host: Host, d: int, normals: Tensor, config: Config, progress: Progress | None = None) -> Host:
@@ -153,9 +163,10 @@ def fit_host(
     from nfad import hosts
 
     embedded = config.teacher == "embedded-cnn"
+    stages = STAGES.get(name, config.blocks) if "resnet" in config.teacher else config.blocks
 
     def network() -> TimmMaps:
-        return hosts.timm_maps(config.teacher, config.blocks, config.weights).to(normals.device)
+        return hosts.timm_maps(config.teacher, stages, config.weights).to(normals.device)
 
     trained = {"seed": config.seed, "batch": config.batch, "progress": progress}
     trained |= BRIEF.get(name, {}) if embedded else {}

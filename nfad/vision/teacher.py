@@ -20,7 +20,7 @@ from nfad.vision.devices import CPU, TOLERANCE, computing, frozen_precision
 from nfad.vision.networks import Cnn, Network, Vit, create, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
 from nfad.vision.region import Region, looked_at
-from nfad.vision.weights import UNTRAINED
+from nfad.vision.weights import KERAS_RESNET, UNTRAINED
 
 # The eight foundations of the paper as exact timm tags (all ViT-B).
 FOUNDATIONS = {
@@ -120,12 +120,12 @@ class VitTeacher:
     ) -> tuple[list[Float[Tensor, "image token _"]], list[Float[Tensor, "image _"]]]:
         """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
         patches, summaries = self._run(images, self._blocks)
-        norm = self.network.norm if last else torch.nn.Identity()
-
-        def through(tokens: dict[int, Tensor]) -> list[Tensor]:
-            return [norm(tokens[block].to(self.device)).cpu() for block in self._blocks]
-
-        return through(patches), through(summaries)
+        if last:
+            patches, summaries = (
+                {block: self.network.norm(each.to(self.device)).cpu() for block, each in tokens.items()}
+                for tokens in (patches, summaries)
+            )
+        return [patches[block] for block in self._blocks], [summaries[block] for block in self._blocks]
 
     @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -212,7 +212,7 @@ def load_teacher(
     size: int,
     device: torch.device = CPU,
 ) -> VitTeacher | CnnTeacher:
-    """The teacher by name (an alias of FOUNDATIONS, embedded-vit, embedded-cnn, or any timm tag), frozen.
+    """The teacher by name (an alias of FOUNDATIONS, embedded-vit, embedded-cnn, resnet50-v1, any timm tag), frozen.
 
     `weights`: None (embedded or from the hub), a local file or folder, or "untrained".
     """
@@ -221,6 +221,9 @@ def load_teacher(
     if name in EMBEDDED_ARCHITECTURE and weights is None:
         model, source, digest = _embedded(name, size)
         architecture = EMBEDDED_ARCHITECTURE[name]
+    elif name == KERAS_RESNET:
+        model, source, digest = _keras_resnet(weights)
+        architecture = "resnet50"
     else:
         architecture = FOUNDATIONS.get(name, EMBEDDED_ARCHITECTURE.get(name, name))
         model, source, digest = _timm(name, architecture, weights, size)
@@ -279,6 +282,14 @@ def _embedded(name: str, size: int) -> tuple[Network, str, str]:
     else:
         model = weight_files.embedded_cnn()
     return model, "embedded", weight_files.sha256(path)
+
+
+def _keras_resnet(weights: str | None) -> tuple[Network, str, str]:
+    if weights is None:
+        raise NfadError(f"{KERAS_RESNET} is read from a file: give its weights (--weights FILE)")
+    model, path = create("resnet50", num_classes=0), weight_files.local_file(weights)
+    weight_files.load_keras_resnet(model, path)
+    return model, path.name, weight_files.sha256(path)
 
 
 def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network, str, str]:

@@ -103,7 +103,7 @@ def test_a_student_resumes_on_a_device(device, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["patchcore", "rd4ad", "recontrast", "uniad", "nfad", "anomalydino", "subspacead", "rad", "dinomaly"]
+    "name", ["patchcore", "rd4ad", "recontrast", "uniad", "nfad", "anomalydino", "subspacead", "rad", "dinomaly", "mmr"]
 )
 def test_hosts_work_where_their_images_are(name, device):
     config = Config.preset("embedded-fast", size=128, batch=4, pairs=2, acquisitions=0)
