@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
-from nfad.vision.devices import CPU, TOLERANCE, computing, frozen_precision
+from nfad.vision.devices import CPU, computing, frozen_precision, is_close
 from nfad.vision.named import EMBEDDED_ARCHITECTURE, Identity, cannot_tap, named_network
 from nfad.vision.networks import Cnn, Vit, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
@@ -196,20 +196,9 @@ def load_teacher(
         raise
     except Exception as error:
         raise cannot_tap(identity.architecture, error) from None
-    if teacher.precision is not None and not _is_close(teacher, size):
+    if teacher.precision is not None and not is_close(teacher, size):
         teacher.precision = None
     return teacher
-
-
-def _is_close(teacher: VitTeacher | CnnTeacher, size: int) -> bool:
-    """Whether the tokens of a probe are those of full precision within the tolerance; what overflows is not."""
-    probe = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
-    lower, precision = teacher.tokens(probe), teacher.precision
-    teacher.precision = None
-    full = teacher.tokens(probe)
-    teacher.precision = precision
-    gaps = [float((1 - (a * b).sum(dim=-1)).max()) for a, b in zip(lower, full, strict=True)]
-    return all(gap <= TOLERANCE for gap in gaps)  # put so that NaN is refused too
 
 
 def looking_at(teacher: Teacher, region: Region) -> VitTeacher | CnnTeacher:
