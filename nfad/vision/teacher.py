@@ -120,12 +120,8 @@ class VitTeacher:
     ) -> tuple[list[Float[Tensor, "image token _"]], list[Float[Tensor, "image _"]]]:
         """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
         patches, summaries = self._run(images, self._blocks)
-        if last:
-            patches, summaries = (
-                {block: self.network.norm(each.to(self.device)).cpu() for block, each in tokens.items()}
-                for tokens in (patches, summaries)
-            )
-        return [patches[block] for block in self._blocks], [summaries[block] for block in self._blocks]
+        norm = (lambda tokens: self.network.norm(tokens.to(self.device)).cpu()) if last else torch.nn.Identity()
+        return [norm(patches[block]) for block in self._blocks], [norm(summaries[block]) for block in self._blocks]
 
     @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -222,7 +218,7 @@ def load_teacher(
         model, source, digest = _embedded(name, size)
         architecture = EMBEDDED_ARCHITECTURE[name]
     elif name == KERAS_RESNET:
-        model, source, digest = _keras_resnet(weights)
+        model, source, digest = weight_files.keras_resnet(weights)
         architecture = "resnet50"
     else:
         architecture = FOUNDATIONS.get(name, EMBEDDED_ARCHITECTURE.get(name, name))
@@ -282,14 +278,6 @@ def _embedded(name: str, size: int) -> tuple[Network, str, str]:
     else:
         model = weight_files.embedded_cnn()
     return model, "embedded", weight_files.sha256(path)
-
-
-def _keras_resnet(weights: str | None) -> tuple[Network, str, str]:
-    if weights is None:
-        raise NfadError(f"{KERAS_RESNET} is read from a file: give its weights (--weights FILE)")
-    model, path = create("resnet50", num_classes=0), weight_files.local_file(weights)
-    weight_files.load_keras_resnet(model, path)
-    return model, path.name, weight_files.sha256(path)
 
 
 def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network, str, str]:
