@@ -156,31 +156,48 @@ def lines_of(key: tuple, result: dict, ours: dict | None) -> list[dict]:
 
 
 def told(lines: list[dict]) -> str:
-    """A table a set and domain, best verdict error first; bold where the paired interval against ours excludes zero."""
+    """A table a set and domain, most called rightly first; bold where the paired interval excludes zero."""
     parts = ["# Every system, as it is and under real shifts", "", __doc__.split("\n\n")[2].strip(), ""]
     parts += [
         "Per cent. *Less ours*: image AUROC less nfad-embedded's, filtered, with its paired 95 % interval; **bold** "
-        "where it excludes zero. A verdict error is (good flagged + bad passed) / 2; what is not judged is neither.",
+        "where it excludes zero. A verdict error is (good flagged + bad passed) / 2; what is not judged is neither, "
+        "and not *called rightly* either, by which the tables are ordered.",
         "",
     ]  # fmt: skip
     for place in dict.fromkeys((line["set"], line["domain"]) for line in lines):
         here = [line for line in lines if (line["set"], line["domain"]) == place]
         parts += [f"## {place[0]}, {place[1]} ({here[0]['good']} good, {here[0]['bad']} bad)", ""]
         heads = ("I-AUROC", "I-AP", "I-F1", "P-AUROC", "P-AP", "P-F1", "AUPRO", "good flagged", "bad found")
-        heads = ("system", "arm", *heads, "verdict error", "not judged", "less ours", "fit", "a photo")
+        heads = (
+            "system",
+            "arm",
+            *heads,
+            "verdict error",
+            "not judged",
+            "called rightly",
+            "less ours",
+            "fit",
+            "a photo",
+        )
         parts += ["| " + " | ".join(heads) + " |", "| --- | --- |" + " ---: |" * (len(heads) - 2)]
-        for line in sorted(here, key=lambda line: (number(line["verdict_error"]), line["system"])):
+        for line in sorted(here, key=lambda line: (-rightly(line), line["system"])):
             cells = [percent(line[name]) for name in (*METRICS, "false_alarms", "detections", "verdict_error")]
             less = ""
             if line.get("less_ours") not in (None, ""):
                 low, high = number(line["less_ours_low"]), number(line["less_ours_high"])
                 less = f"{100 * number(line['less_ours']):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
                 less = f"**{less}**" if low > 0 or high < 0 else less
-            refused = f"{line['good_not_judged']} + {line['bad_not_judged']}"
+            refused = f"{line['good_not_judged']} + {line['bad_not_judged']} | {percent(rightly(line))}"
             times = [f"{number(line['fit_ratio']):,.0f}×", f"{number(line['inference_ratio']):.1f}×"]
             parts.append("| " + " | ".join([line["system"], line["arm"], *cells, refused, less, *times]) + " |")
         parts.append("")
     return "\n".join(parts)
+
+
+def rightly(line: dict) -> float:
+    """Mean of the shares of good parts called good and of bad ones called bad: what is not judged is neither."""
+    good = 1 - number(line["false_alarms"]) - number(line["good_not_judged"]) / max(number(line["good"]), 1)
+    return (good + number(line["detections"])) / 2
 
 
 def number(value: object) -> float:
