@@ -19,6 +19,7 @@ from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, InspectionRecord
 from nfad.report.pictures import full_at
+from nfad.service.changes import SERVICE
 from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
 from nfad.service.monitor import REPLAYED, Monitor
@@ -55,12 +56,12 @@ class ServedModel:
         metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
         metrics.frozen.labels(name).set_function(lambda: float(self.monitor.frozen))
 
-    def set_rate(self, rate: float) -> None:
+    def set_rate(self, rate: float, who: str = SERVICE) -> None:
         """Set the false-alarm rate from the next image on, also after a restart."""
         self.check_rate(rate)
         with self._changing:
             model = self.model.at_rate(rate)
-            self._store.set_rate(self.name, rate)
+            self._store.set_rate(self.name, rate, who, self.model.false_alarm_rate)
             self.model = model
             self.monitor = self._replayed_monitor()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -22,6 +23,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
+from nfad.service import changes
 from nfad.service.record import REVIEWS, Inspection, first_id, id_at, iso, lead_of
 from nfad.service.tables import INSPECTIONS, METADATA, RATES
 
@@ -69,6 +71,7 @@ class Store:
     """For any number of threads. Tables are made or brought up to date on opening."""
 
     def __init__(self, url: str) -> None:
+        self._changing = threading.Lock()  # what is changed is read before; one process at a time serves
         try:
             self.engine = open_engine(url)
             _migrate(self.engine)
@@ -113,22 +116,40 @@ class Store:
             yield from page
             page = self.find(replace(filters, before=page[-1].id), CHUNK)
 
-    def review(self, id: str, verdict: str | None, note: str | None, time: str | None) -> Inspection | None:
+    def review(
+        self, id: str, verdict: str | None, note: str | None, time: str | None, who: str = changes.SERVICE
+    ) -> Inspection | None:
         """Set the operator's review, or take it back (None); returns None if there is no such inspection."""
         values = {"review_verdict": verdict, "review_note": note, "review_time": time}
-        with self.engine.begin() as connection:
-            connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
-        return self.get(id)
+        with self._changing:
+            known = self.get(id)
+            if known is None:
+                return None
+            before = {"verdict": known.review_verdict, "note": known.review_note}
+            with self.engine.begin() as connection:
+                connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
+                changes.note(connection, who, changes.REVIEW, id, before, {"verdict": verdict, "note": note})
+            return replace(known, **values)
 
     def rate(self, model: str) -> float | None:
         """The false-alarm rate a model was set to, if it was."""
         with self.engine.connect() as connection:
             return connection.scalar(sa.select(RATES.c.rate).where(RATES.c.model == model))
 
-    def set_rate(self, model: str, rate: float) -> None:
-        with self.engine.begin() as connection:
+    def set_rate(self, model: str, rate: float, who: str = changes.SERVICE, used: float | None = None) -> None:
+        """`used` is the one so far, of the model's own file if none was set."""
+        with self._changing, self.engine.begin() as connection:
             connection.execute(RATES.delete().where(RATES.c.model == model))
             connection.execute(RATES.insert(), {"model": model, "rate": rate})
+            changes.note(connection, who, changes.RATE, model, {"rate": used}, {"rate": rate})
+
+    def note_model(self, model: str, sha256: str) -> None:
+        """Another file than before is served under that name."""
+        last = changes.changes(self.engine, 1, what=changes.MODEL, subject=model)
+        before, after = (last[0].after if last else None), {"sha256": sha256}
+        if before != after:
+            with self.engine.begin() as connection:
+                changes.note(connection, changes.SERVICE, changes.MODEL, model, before, after)
 
     def counts(self, model: str, sha256: str, threshold: float) -> dict[str, int]:
         """How the inspections of one model file were judged, and how they would be at another threshold.

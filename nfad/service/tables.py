@@ -48,3 +48,25 @@ RATES = Table("rates", SCHEMA, Column("model", String(64), primary_key=True), Co
 METADATA = Table(
     "metadata", SCHEMA, Column("name", String(32), primary_key=True), Column("value", Text, nullable=False)
 )
+
+TOKENS = Table(
+    "tokens",
+    SCHEMA,
+    Column("name", String(64), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("made", String(24), nullable=False),
+    Column("revoked", String(24)),
+)
+
+CHANGES = Table(
+    "changes",
+    SCHEMA,
+    Column("number", Integer, primary_key=True),
+    Column("time", String(24), nullable=False),
+    Column("who", String(64), nullable=False),
+    Column("what", String(16), nullable=False),
+    Column("subject", String(64), nullable=False),
+    Column("before", JSON),
+    Column("after", JSON),
+)

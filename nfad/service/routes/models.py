@@ -9,8 +9,9 @@ from fastapi import APIRouter, Path, Query
 
 from nfad.drift.state import FROZEN, Answer
 from nfad.report.page import about
+from nfad.service.errors import ApiError
 from nfad.service.models import ServedModel, thresholds
-from nfad.service.routes.dependencies import ModelName, ServiceDep, errors
+from nfad.service.routes.dependencies import CallerDep, ModelName, ServiceDep, errors
 from nfad.service.schemas import (
     Block,
     Change,
@@ -26,6 +27,7 @@ from nfad.service.schemas import (
     Reviewed,
     WhatIf,
 )
+from nfad.service.security import not_allowed
 from nfad.system.files import finite
 
 router = APIRouter(prefix="/v1", tags=["Models"])
@@ -39,10 +41,13 @@ def models(service: ServiceDep) -> Models:
 
 
 @router.put("/models/{name}/rate", summary="Set the false-alarm rate", responses=errors(400, 404, 413))
-def set_rate(service: ServiceDep, name: Name, wanted: RateIn) -> ModelOut:
-    """Holds from the next image on and after a restart; past inspections keep their verdict."""
+def set_rate(service: ServiceDep, caller: CallerDep, name: Name, wanted: RateIn) -> ModelOut:
+    """Holds from the next image on and after a restart; past inspections keep their verdict. May be locked to tokens
+    of the role administer."""
     model = service.model(name)
-    model.set_rate(wanted.rate)
+    if not caller.may(service.settings.role_for_verdicts):
+        raise ApiError(403, not_allowed(caller, service.settings.role_for_verdicts))
+    model.set_rate(wanted.rate, caller.name)
     return _model_out(model)
 
 
