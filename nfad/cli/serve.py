@@ -61,6 +61,9 @@ def serve(
     ] = None,
     upload_limit: Annotated[int, typer.Option(help="Megabytes an image may have.", min=1)] = 64,
     least_free: Annotated[int, typer.Option(help="Megabytes of the disk never to be used.", min=0)] = 500,
+    log_format: Annotated[
+        str, typer.Option(help="text: warnings; json: a line a request too, with its time and id.")
+    ] = "text",
     weights: Weights = None,
     key: Key = None,
 ) -> None:
@@ -79,10 +82,14 @@ def serve(
 
     from nfad.model import load_model
     from nfad.service.app import create_app
+    from nfad.service.logs import configure
     from nfad.service.service import open_service
     from nfad.service.settings import MEGABYTE, Retention, Settings, is_local
 
     _check_tls(tls_cert, tls_key)
+    if log_format not in ("text", "json"):
+        raise NfadError(f"--log-format takes text or json; got {log_format}")
+    configure(log_format)
     settings = Settings(
         data=data,
         db=db,
@@ -108,6 +115,7 @@ def serve(
             signal.signal(number, lambda *_: sys.exit(0))
         config = uvicorn.Config(
             create_app(service),
+            log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from nfad import __version__
 from nfad.service.errors import add_error_handlers
+from nfad.service.logs import RequestIds
 from nfad.service.routes import changes, health, history, inspections, models, pictures, review, session
 from nfad.service.routes.dependencies import ConcurrentUploads
 from nfad.service.security import Authentication, BodyLimit, LingeringClose
@@ -45,7 +46,8 @@ def create_app(service: Service) -> ASGIApp:
     for address, (content, media_type) in page.items():
         app.add_api_route(address, _static(content, media_type), include_in_schema=False)
     limited = BodyLimit(app, inspections.UPLOAD_PATHS)
-    return LingeringClose(Authentication(limited, service.access, page), service.settings.upload_limit)
+    authenticated = Authentication(limited, service.access, page)
+    return RequestIds(LingeringClose(authenticated, service.settings.upload_limit))
 
 
 def _page() -> dict[str, tuple[bytes, str]]:

@@ -52,6 +52,7 @@ class ServedModel:
         self.queue = Queue(name, lambda: self.model, self.keep, places, model.config.batch)
         for verdict in (NORMAL, ANOMALOUS, NOT_JUDGED):
             metrics.inspections.labels(name, verdict)  # from the start, so that an alert finds a zero and not nothing
+        metrics.places.labels(name).set(places)
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
         metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
         metrics.frozen.labels(name).set_function(lambda: float(self.monitor.frozen))
@@ -77,7 +78,7 @@ class ServedModel:
 
     def keep(self, results: Sequence[Result]) -> list[Inspection]:
         """Write the pictures, then all rows in one transaction: whatever has a row has its pictures."""
-        inspections = [self._inspection(each) for each in results]
+        inspections, since = [self._inspection(each) for each in results], time.perf_counter()
         self._pictures.put(
             [
                 Entry(
@@ -100,6 +101,8 @@ class ServedModel:
             for each, inspection in zip(results, inspections, strict=True):
                 self.monitor.update(inspection, each.frame)
         now = time.perf_counter()
+        if results:
+            self._metrics.commit.observe(now - since)
         for each, inspection in zip(results, inspections, strict=True):
             self._metrics.inspections.labels(self.name, inspection.verdict).inc()
             self._metrics.seconds.labels(self.name).observe(now - each.ticket.since)

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from nfad.service.access import OPERATE, VIEW, Access, Caller
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-PUBLIC_PATHS = frozenset({"/healthz", "/v1/login", "/v1/logout", "/v1/me"})
+PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/v1/login", "/v1/logout", "/v1/me"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
     "Content-Security-Policy": (

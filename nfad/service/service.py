@@ -82,6 +82,8 @@ def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -
         newest, metrics = store.newest(), Metrics()
         ids = Ids(newest and newest.id)
         metrics.free.set_function(pictures.free)
+        metrics.least_free.set(settings.least_free)
+        metrics.database.set_function(lambda: float(store.answers()))
         served = {
             name: ServedModel(name, model, store, pictures, metrics, settings.places, ids)
             for name, model in found.items()

@@ -87,6 +87,13 @@ class Store:
         with self.engine.connect() as connection:
             connection.execute(sa.select(1))
 
+    def answers(self) -> bool:
+        try:
+            self.ping()
+        except SQLAlchemyError:
+            return False
+        return True
+
     def add(self, inspections: Sequence[Inspection]) -> None:
         """All of them or none; they are kept when this returns."""
         if not inspections:
