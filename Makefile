@@ -16,9 +16,9 @@ test: $(STAMP)
 slow: $(STAMP)
 	$(PY) -m pytest -m slow
 
-# A station at full speed and under kills: make soak IMAGES=folder-of-good-photos MINUTES=60 KILLS=200
+# A station at full speed and under kills, e.g. make soak IMAGES=folder-of-good-photos MINUTES=60 KILLS=200
 soak: $(STAMP)
-	$(PY) benchmarks/soak.py $(or $(IMAGES),demo/data/train/good) --minutes $(or $(MINUTES),3) --kills $(or $(KILLS),20)
+	$(PY) benchmarks/soak.py $(IMAGES) --minutes $(or $(MINUTES),3) --kills $(or $(KILLS),20)
 
 $(STAMP): pyproject.toml
 	python3 -m venv $(VENV)

@@ -1,6 +1,6 @@
 """A station and a watch at full speed, and killed at random: nothing acknowledged is lost or twice, nothing creeps.
 
-    python benchmarks/soak.py IMAGES [--minutes 3] [--kills 20] [--db postgresql://…] [--write]
+    python benchmarks/soak.py [IMAGES] [--minutes 3] [--kills 20] [--db postgresql://…] [--write]
 
 - soak: `nfad serve` and `nfad watch`, each in a process of its own, on a small untrained model (what is measured is not
   the model): three clients upload photos, defects, black photos, cut-off and empty files as fast as they are answered,
@@ -47,6 +47,7 @@ from nfad.service.database import open_engine
 from nfad.service.tables import INSPECTIONS
 from nfad.system.files import replacing
 from nfad.vision.pixels import find_images
+from nfad.vision.render import render
 from nfad.watch.ledger import Ledger
 
 RESULTS = Path(__file__).parent / "results" / "soak.md"
@@ -325,16 +326,20 @@ def soak(model: Path, feed: Feed, minutes: float) -> list[str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("images", type=Path)
+    options.add_argument("images", type=Path, nargs="?", help="good photos; rendered ones without")
     options.add_argument("--minutes", type=float, default=3)
     options.add_argument("--kills", type=int, default=20)
     options.add_argument("--db", help="an empty PostgreSQL database")
     options.add_argument("--write", action="store_true", help=f"into {RESULTS.name}")
     given = options.parse_args()
-    photos = sorted(find_images(given.images))
-    feed, load = Feed(photos), os.getloadavg()
+    load = os.getloadavg()
     lines = [f"`python benchmarks/soak.py IMAGES --minutes {given.minutes:g} --kills {given.kills}`", ""]
     with tempfile.TemporaryDirectory() as folder:
+        if given.images is None:
+            for seed in range(30):
+                Image.fromarray(render(seed)[0]).save(Path(folder) / f"{seed}.png")
+        photos = sorted(find_images(given.images or Path(folder)))
+        feed = Feed(photos)
         model = Detector.fit(photos[:20], Config.from_dict(SMALL)).save(Path(folder) / "small.nfad")
         todo: list[tuple[str, Callable[[], str]]] = [("SQLite", lambda: kill_service(model, feed, given.kills, None))]
         if given.db:
