@@ -64,6 +64,9 @@ def serve(
     log_format: Annotated[
         str, typer.Option(help="text: warnings; json: a line a request too, with its time and id.")
     ] = "text",
+    silent_after: Annotated[
+        float | None, typer.Option(help="Seconds without a photo that are an alarm.", show_default="none are")
+    ] = None,
     weights: Weights = None,
     key: Key = None,
 ) -> None:
@@ -102,6 +105,7 @@ def serve(
         places=queue,
         upload_limit=upload_limit * MEGABYTE,
         least_free=least_free * MEGABYTE,
+        silent_after=silent_after,
     )
     uninterrupted()
     with _listener(host, port) as listener:  # an address that is taken is told of now, not after loading the models

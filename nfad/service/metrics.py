@@ -27,6 +27,7 @@ class Metrics:
         self.frozen = Gauge(
             "nfad_camera_frozen", "1 while the photos show the very same frame, else 0.", ["model"], registry=here
         )
+        self.camera = Gauge("nfad_camera", "1 while the camera is in that state.", ["model", "state"], registry=here)
         self.free = Gauge("nfad_disk_free_bytes", "Free on the disk of the pictures.", registry=here)
         self.least_free = Gauge("nfad_disk_least_free_bytes", "Below it images are refused.", registry=here)
         self.places = Gauge("nfad_queue_places", "Images that may wait for a model.", ["model"], registry=here)

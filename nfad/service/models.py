@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from nfad.drift.state import CAMERA, FROZEN
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, InspectionRecord
@@ -40,9 +41,18 @@ class ServedModel:
     """One model under a name. `model` is replaced as a whole when the false-alarm rate is changed."""
 
     def __init__(
-        self, name: str, model: Model, store: Store, pictures: PictureStore, metrics: Metrics, places: int, ids: Ids
+        self,
+        name: str,
+        model: Model,
+        store: Store,
+        pictures: PictureStore,
+        metrics: Metrics,
+        ids: Ids,
+        *,
+        places: int,
+        silent_after: float | None = None,
     ) -> None:
-        self.name, self.sha256 = name, model.sha256
+        self.name, self.sha256, self._silent_after = name, model.sha256, silent_after
         self._store, self._pictures, self._metrics, self._ids = store, pictures, metrics, ids
         self._changing = threading.Lock()  # rate, model and monitor together; nothing is kept meanwhile
         rate = store.rate(name)
@@ -55,7 +65,11 @@ class ServedModel:
         metrics.places.labels(name).set(places)
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
         metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
-        metrics.frozen.labels(name).set_function(lambda: float(self.monitor.frozen))
+        metrics.frozen.labels(name).set_function(lambda: float(self.monitor.camera()[0] == FROZEN))
+        for state in CAMERA:
+            metrics.camera.labels(name, state).set_function(
+                lambda state=state: float(self.monitor.camera()[0] == state)
+            )
 
     def set_rate(self, rate: float, who: str = SERVICE) -> None:
         """Set the false-alarm rate from the next image on, also after a restart."""
@@ -109,7 +123,8 @@ class ServedModel:
         return inspections
 
     def _replayed_monitor(self) -> Monitor:
-        return Monitor(self.model, self._store.latest(self.name, self.sha256, REPLAYED))
+        past = self._store.latest(self.name, self.sha256, REPLAYED)
+        return Monitor(self.model, past, self._silent_after)
 
     def _inspection(self, result: Result) -> Inspection:
         prediction, upload, now = result.prediction, result.ticket.upload, datetime.now(UTC)

@@ -190,6 +190,7 @@ class ModelOut(BaseModel):
     rates: list[RateAt]
     queue: QueueOut
     drift: str = Field(examples=["steady"])
+    camera: str | None = Field(examples=["the camera is covered"])
 
 
 class Models(BaseModel):
@@ -254,6 +255,7 @@ class DriftOut(BaseModel):
     parts: int = Field(description="photos that were judged")
     since: int | None = Field(description="number of a part")
     since_time: str | None = Field(description="of the first photo that was not judged, if that is the alarm")
+    camera: str | None = Field(description="what is wrong with the camera; null while nothing is")
     same_frames: int = Field(description="photos in a row, to the newest, that show the very same frame")
     questions: dict[str, Question]
     normals: Block

@@ -85,7 +85,9 @@ def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -
         metrics.least_free.set(settings.least_free)
         metrics.database.set_function(lambda: float(store.answers()))
         served = {
-            name: ServedModel(name, model, store, pictures, metrics, settings.places, ids)
+            name: ServedModel(
+                name, model, store, pictures, metrics, ids, places=settings.places, silent_after=settings.silent_after
+            )
             for name, model in found.items()
         }
         for name, model in found.items():

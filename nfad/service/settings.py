@@ -48,6 +48,7 @@ class Settings:
     least_free: int = 500 * MEGABYTE  # of the disk, left unused
     upload_seconds: float = 60.0
     uploads_at_once: int = 64
+    silent_after: float | None = None  # without a photo: the camera, or its trigger, is gone
 
     def __post_init__(self) -> None:
         if self.token is not None and not re.fullmatch(rf"[!-~]{{{TOKEN_LENGTH},}}", self.token):
@@ -57,6 +58,8 @@ class Settings:
                 f"{self.host} can be reached from other machines, so a token is needed; pass --token, set NFAD_TOKEN "
                 "or make one with `nfad station token add`"
             )
+        if self.silent_after is not None and not self.silent_after > 0:
+            raise NfadError(f"--silent-after takes seconds above 0; got {self.silent_after:g}")
         for name in ("places", "upload_limit", "uploads_at_once"):
             if getattr(self, name) < 1:
                 raise NfadError(f"{name} must be at least 1; got {getattr(self, name)}")

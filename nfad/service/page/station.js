@@ -1,7 +1,7 @@
 // The page put together: who is logged in, which model, which view, what is said, and the keys.
 
 import * as api from "./api.js";
-import { absorbed, byId, el, frozen, icon, kind, number, rateWords, unseen } from "./dom.js";
+import { absorbed, byId, CAMERA, el, icon, kind, number, rateWords, unseen } from "./dom.js";
 import { driftView } from "./drift.js";
 import { historyView } from "./history.js";
 import { inspectView } from "./inspect.js";
@@ -132,8 +132,8 @@ function alarm() {
   const blind = moved.length && moved.every(model => unseen(model.drift));
   const calm = moved.every(model => absorbed(model.drift));
   const state = !moved.length ? "good" : blind ? "not judged" : calm ? "turned" : "bad";
-  const stuck = moved.some(model => frozen(model.drift));
-  let words = stuck ? "Camera stopped" : blind ? "Not judged" : moved.length ? "Drift" : "Steady";
+  const camera = moved.map(model => CAMERA[model.camera]).find(Boolean);
+  let words = camera ? camera : blind ? "Not judged" : moved.length ? "Drift" : "Steady";
   if (station.models.length > 1 && moved.length)
     words += `: ${moved.length > 1 ? `${moved.length} models` : moved[0].name}`;
   const told = moved.map(model => `${model.name}, ${model.drift}`).join("; ");
