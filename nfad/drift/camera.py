@@ -1,4 +1,4 @@
-"""The camera itself: stopped, covered, out of focus, out of place, or silent. Nothing it shows says anything of parts."""
+"""The camera itself: stopped, covered, out of focus, out of place or silent; it then says nothing of parts."""
 
 from __future__ import annotations
 
