@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -26,11 +27,15 @@ from nfad.reference.scoring import MapStatistics, Operator, Scorer, scorer_setti
 from nfad.reference.student import Student
 from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
+from nfad.verdict.prediction import ANY_RATIO
 from nfad.verdict.threshold import Threshold
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.devices import CPU
+from nfad.vision.region import Region
+from nfad.vision.teacher import Teacher, load_teacher, looking_at
 from nfad.vision.weights import state_digest
 
-FORMAT = 5
+FORMAT = 6
+READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
 Part = TypeVar("Part")
@@ -49,12 +54,15 @@ class Fitted:
     normals: Mapping[str, tuple[float, ...]]  # of every held-out normal: its scores, participation, nuisance by family
     judgeable: Judgeable | None = None  # None where every photo is judged (acquisitions=0)
     choice: Choice | None = None  # of the evidence, where there was one
+    ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
     sha256: str = ""  # of the file it was loaded from
 
 
 def save(detector: Fitted, path: Path) -> Path:
     """A model file is whole or absent."""
     tensors = _tensors(detector.scorer, detector.judgeable)
+    if detector.teacher.region is not None:
+        tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
     header = {
         "format": FORMAT,
         "config": detector.config.as_dict(),
@@ -67,6 +75,7 @@ def save(detector: Fitted, path: Path) -> Path:
         "normals": detector.normals,
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
+        "ratios": detector.ratios,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     return _write(header, tensors, path)
@@ -93,8 +102,11 @@ def upgrade(path: Path) -> int:
 
 
 def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
-    """A header of an older format in today's, with the same verdicts: those fits knew no acquisitions, so scores are
-    not read in their light and every photo is judged."""
+    """A header of an older format in today's, with the same verdicts: fits before format 5 knew no acquisitions, so
+    scores are not read in their light and every photo is judged."""
+
+    if header["format"] >= READ:
+        return {**header, "ratios": ANY_RATIO, "format": FORMAT}
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -104,7 +116,15 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         config |= dict.fromkeys(GATED)
         maps.pop("localization", None)
     changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
-    return {**header, **changed, "config": config, "reading": None, "choice": None, "format": FORMAT}
+    return {
+        **header,
+        **changed,
+        "config": config,
+        "reading": None,
+        "choice": None,
+        "ratios": ANY_RATIO,
+        "format": FORMAT,
+    }
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -145,21 +165,22 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return header, tensors
 
 
-def load(path: Path, weights: str | None = None) -> Fitted:
+def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> Fitted:
     header, tensors = read_header(path)
     config = Config.from_dict(header["config"])
     if weights is not None:
         config = dataclasses.replace(config, weights=weights)
-    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)
     if teacher.identity.sha256 != header["teacher"]["sha256"]:
         raise NfadError(
             f"{path} was fitted with {header['teacher']['architecture']} weights of SHA-256 "
             f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "
             "pass the original file as weights=FILE (--weights)"
         )
+    region = Region(tensors["region"].bool()) if "region" in tensors else None
     return Fitted(
         config=config,
-        teacher=teacher,
+        teacher=teacher if region is None else looking_at(teacher, region),
         scorer=_scorer(config, header, tensors, teacher),
         normal_maps={name: tuple(pair) for name, pair in header["normal_maps"].items()},
         held_out=Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()}),
@@ -167,6 +188,7 @@ def load(path: Path, weights: str | None = None) -> Fitted:
         normals={name: tuple(values) for name, values in header["normals"].items()},
         judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
         choice=header["choice"] and Choice.from_dict(header["choice"]),
+        ratios=tuple(header["ratios"]),
         sha256=sha256_of(path),
     )
 
@@ -188,7 +210,7 @@ def _tensors(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     for view, blocks in references.items():
         for index, reference in enumerate(blocks):
             tensors |= _parts(f"reference.{view}.{index}", reference)
-    return {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
+    return {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
 
 
 def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Teacher) -> Scorer:
@@ -205,12 +227,13 @@ def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: T
     kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
-        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid)
+        student = Student.from_state(config, teacher.channels, state, grid=teacher.grid).to(teacher.device)
         return Scorer(operator, student, **kept)
     kind = Linear if config.reference == "linear" else Nearest
 
     def view(name: str) -> tuple:
-        return tuple(_part(kind, f"reference.{name}.{index}", tensors) for index in blocks)
+        parts = [_part(kind, f"reference.{name}.{index}", tensors) for index in blocks]
+        return tuple(part.to(teacher.device) if isinstance(part, Nearest) else part for part in parts)
 
     filtered = view("filtered") if any(key.startswith("reference.filtered.") for key in tensors) else None
     return Scorer(operator, view("raw"), filtered, **kept)

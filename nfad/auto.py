@@ -23,6 +23,7 @@ from nfad.errors import NfadError
 from nfad.system.progress import Progress, Skip
 from nfad.system.results import key_of
 from nfad.verdict.choice import Candidate, cheapest_of_the_best
+from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike
 from nfad.vision.teacher import Teacher, load_teacher
 
@@ -42,7 +43,10 @@ def fit_auto(
     progress: Progress | None = None,
     skip: Skip | None = None,
     doubt: Skip | None = None,
+    strict: bool = False,
+    mask: ImageLike | None = None,
     workdir: Path | None = None,
+    device: str = "auto",
     **changes: Any,
 ) -> Detector:
     """A detector by the candidate that suits these images; `choice.candidates` of it says what each would find.
@@ -58,14 +62,16 @@ def fit_auto(
         config = Config.preset(preset, **changes | dict(own))
         if not config.acquisitions:
             raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
-        teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+        teacher = load_teacher(
+            config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device_of(device)
+        )
         took = _milliseconds(teacher, config.size)
         if budget is not None and took > budget:
             tried.append(Candidate(name, took))
             continue
-        kept = None if workdir is None else workdir / f"{_key(images, config)}.nfad"
+        kept = None if workdir is None else workdir / f"{_key(images, config, strict, mask)}.nfad"
         if kept is not None and kept.is_file():
-            detector = Detector.load(kept)
+            detector = Detector.load(kept, device=device)
         else:
             detector = Detector.fit(
                 images,
@@ -73,6 +79,8 @@ def fit_auto(
                 progress=None if progress is None else _named(progress, name),
                 skip=_nobody if told and skip is not None else skip,
                 doubt=None if told else doubt,
+                strict=strict,
+                mask=mask,
                 teacher=teacher,
             )
             told = True
@@ -107,7 +115,7 @@ def _milliseconds(teacher: Teacher, size: int) -> float:
     return statistics.median(times[1:])
 
 
-def _key(images: Sequence[ImageLike], config: Config) -> str:
+def _key(images: Sequence[ImageLike], config: Config, strict: bool, mask: ImageLike | None) -> str:
     """Of all that decides a fit; a file counts by its name, size and time."""
 
     def told(image: ImageLike) -> list[object]:
@@ -116,7 +124,8 @@ def _key(images: Sequence[ImageLike], config: Config) -> str:
         status = Path(image).stat() if Path(image).is_file() else None
         return [str(image), *((status.st_size, status.st_mtime_ns) if status else ())]
 
-    return key_of({"images": [told(image) for image in images], "config": config.as_dict()})
+    of = {"images": [told(image) for image in images], "mask": [] if mask is None else told(mask), "strict": strict}
+    return key_of(of | {"config": config.as_dict()})
 
 
 def _named(progress: Progress, name: str) -> Progress:

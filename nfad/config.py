@@ -38,7 +38,7 @@ class Config:
     variance: float = 0.90  # linear: share of the normal tokens' variance its components hold
     bank: int = 4000  # nearest: tokens kept per block
     nudges: int = 0  # linear, nearest: copies of each image, moved as by a nudged camera, that the reference sees too
-    student: str = "untrained-small"  # or a timm tag such as vit_base_patch16_224.mae
+    student: str = "untrained-small"  # or untrained-tiny, embedded-vit, a timm tag such as vit_base_patch16_224.mae
     epochs: int = 200
     learning_rate: float = 1e-3
     mask: float = 0.40

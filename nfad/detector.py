@@ -6,12 +6,11 @@ photo → view → teacher tokens → (reference, nuisance operator) → token m
 from __future__ import annotations
 
 import dataclasses
-import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -23,21 +22,23 @@ from nfad.artifact import Fitted
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import as_taken, split
-from nfad.fitting.doubts import doubts_of_views, is_empty, thumbnails
+from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
-from nfad.fitting.views import ViewCache, check_enough
+from nfad.fitting.views import ViewCache, check_enough, judged_ratios
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, z_scored
 from nfad.system.progress import Progress, Skip
-from nfad.verdict.prediction import Outputs, Rule
+from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
+from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.region import Region, looked_at
+from nfad.vision.teacher import Teacher, load_teacher, looking_at
 
 
 class Detector(Fitted):
@@ -52,29 +53,39 @@ class Detector(Fitted):
         progress: Progress | None = None,
         skip: Skip | None = None,
         doubt: Skip | None = None,
+        strict: bool = False,
+        mask: ImageLike | None = None,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
+        device: str = "auto",
     ) -> Detector:
         """Fit on normal images (paths or uint8/uint16 arrays).
 
         `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
-        All but the empty ones are fitted on all the same, unless it raises; other parts do not widen what is judged.
+        All but the empty ones are fitted on all the same; other parts do not widen what is judged. With `strict` there
+        is no detector of such images: an error names all of them.
+        `mask` is an image of the photos' shape, bright where to look: what lies under the rest moves no verdict.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
-        for this config, to share it among many fits.
+        for this config, to share it among many fits. `device` is where networks run (auto, cpu, cuda, cuda:1, mps,
+        xpu), unless the teacher says so; it is no part of the model.
         """
         config = config or Config()
+        if mask is not None and config.reference == "student":
+            raise NfadError("a student looks at whole photos; leave the mask out or choose another reference")
+        where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
-            told = doubt or (lambda _, __: None)
-            thumbs = thumbnails(views)
-            for place, why in doubts_of_views(thumbs, views.images):
-                told(views.images[place], why)
+            region = None if mask is None else Region.read(mask, views.images[0], config.size, config.resize)
+            thumbs = thumbnails(views, region)
+            doubts = list(doubts_of_views(thumbs, views.images))
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
-            teacher = teacher or _teacher(config)
+            teacher = teacher or _teacher(config, where)
+            if region is not None:
+                teacher = looking_at(teacher, region)
             cache = TokenCache(teacher, views, config.batch, directory)
             normal = normal_moments(cache, teacher, fit, progress)
             moved = intervention_moments(cache, teacher, config, fit, progress)
@@ -82,10 +93,16 @@ class Detector(Fitted):
             scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
             calibrate = in_all_lights if config.acquisitions else as_taken
             calibrated = calibrate(config, scorer, cache, teacher, held, fit, directory, progress)
-        for place, why in calibrated.doubts:
-            told(views.images[place], why)
+        doubts += calibrated.doubts
+        if strict and doubts:
+            raise NfadError(doubts_told(doubts, views.images))
+        if doubt:
+            for place, why in doubts:
+                doubt(views.images[place], why)
         parts = {name: value for name, value in vars(calibrated).items() if name != "doubts"}
-        return cls(config, teacher, fitted_on=len(fit), **parts)
+        stretched = config.acquisitions and config.resize is None
+        ratios = judged_ratios(views.ratios) if stretched else ANY_RATIO
+        return cls(config, teacher, fitted_on=len(fit), ratios=ratios, **parts)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -100,7 +117,7 @@ class Detector(Fitted):
 
     @cached_property
     def rule(self) -> Rule:
-        return Rule.at(self.held_out, self.config.false_alarm_rate)
+        return Rule.at(self.held_out, self.config.false_alarm_rate, self.ratios)
 
     @property
     def threshold(self) -> float:
@@ -134,11 +151,6 @@ class Detector(Fitted):
         """
         seen: list[tuple[str, Tensor, Geometry]] = []
 
-        def judged() -> Iterator[Prediction]:
-            predictions = self.predict_views(torch.stack([view for _, view, _ in seen]))
-            for prediction, (name, _, geometry) in zip(predictions, seen, strict=True):
-                yield dataclasses.replace(prediction, source=name, geometry=geometry)
-
         for image in images:
             try:
                 view, geometry = to_view(load_part(image), self.config.size, self.config.resize)
@@ -149,14 +161,18 @@ class Detector(Fitted):
                 continue
             seen.append(("" if isinstance(image, np.ndarray) else str(image), view, geometry))
             if len(seen) == (self.config.batch if prefetch else 1):
-                yield from judged()
+                yield from self._judged(seen)
                 seen = []
         if seen:
-            yield from judged()
+            yield from self._judged(seen)
 
     def predict_views(self, views: Float[Tensor, "image 3 size size"]) -> list[Prediction]:
         """The same for views in [0, 1] at the model's size, e.g. changed on purpose."""
-        out = self.predict_tensor(views)
+        return self._judged([("", view, None) for view in views])
+
+    def _judged(self, seen: Sequence[tuple[str, Tensor, Geometry | None]]) -> list[Prediction]:
+        """Of named views, and where they lie in their photos."""
+        out = self.predict_tensor(torch.stack([view for _, view, _ in seen]))
         maps = {name: each.numpy() for name, each in out.maps.items()}
         shown = maps.get("localization", maps["detection"])
         return [
@@ -171,11 +187,12 @@ class Detector(Fitted):
                     nuisance_by_family={name: float(share[index]) for name, share in out.nuisance_by_family.items()},
                     detection_map=None if out.gate is None else maps["detection"][index],
                     gate=None if out.gate is None else float(out.gate[index]),
-                    strangeness=math.nan if out.strangeness is None else float(out.strangeness[index]),
-                    strange="" if out.outside is None else why_strange(out.outside[index].tolist()),
-                )
+                    **_strange(out, index),
+                ),
+                geometry,
+                name,
             )
-            for index in range(len(views))
+            for index, (name, _, geometry) in enumerate(seen)
         ]
 
     def check_takes_views(self) -> None:
@@ -188,16 +205,19 @@ class Detector(Fitted):
             tokens, prior = self.teacher.tokens_and_prior(views)
         else:
             tokens = self.teacher.tokens(views)
-        return self._from_tokens(tokens, predicted, prior, photo_numbers(views))
+        return self._from_tokens(tokens, predicted, prior, photo_numbers(looked_at(self.teacher.region, views)))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""
         return artifact.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, weights: str | None = None) -> Detector:
-        """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did."""
-        return cls(**vars(artifact.load(Path(path), weights)))
+    def load(cls, path: str | Path, weights: str | None = None, device: str = "auto") -> Detector:
+        """A saved detector; `weights` says where this machine keeps the teacher's weights, if not where the fit did.
+
+        `device` is where its networks run, wherever it was fitted.
+        """
+        return cls(**vars(artifact.load(Path(path), weights, device_of(device))))
 
     @torch.inference_mode()
     def _from_tokens(
@@ -212,5 +232,13 @@ class Detector(Fitted):
         return dataclasses.replace(scores, strangeness=strangeness, outside=outside)
 
 
-def _teacher(config: Config) -> Teacher:
-    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+def _strange(out: Scores, index: int) -> dict[str, Any]:
+    """How strange an image is, and why; nothing where the model cannot tell."""
+    if out.strangeness is None or out.outside is None:
+        return {}
+    strangeness = float(out.strangeness[index])
+    return {"strangeness": strangeness, "strange": why_strange(out.outside[index].tolist(), strangeness)}
+
+
+def _teacher(config: Config, device: torch.device) -> Teacher:
+    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)

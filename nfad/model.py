@@ -96,9 +96,15 @@ def why_failed(error: Exception) -> str:
 
 
 def load_model(
-    path: str | Path, weights: str | None = None, threads: int | None = None, key: str | Path | None = None
+    path: str | Path,
+    weights: str | None = None,
+    threads: int | None = None,
+    key: str | Path | None = None,
+    device: str = "auto",
 ) -> Model:
     """A file written by `nfad fit`, or a folder written by `nfad export`; `threads` to judge with, None for all.
+
+    `device` is where a fitted model's networks run; an export runs where its backend does.
 
     torch has one number of threads in a process: that of the file loaded last. `key` is a key file: a folder that was
     not signed with it is refused.
@@ -110,6 +116,8 @@ def load_model(
     if path.is_dir():
         if weights is not None:
             raise NfadError(f"{path} was exported with its weights inside; leave out --weights")
+        if device not in ("auto", "cpu"):
+            raise NfadError(f"{path} is an export, which runs on the CPU; leave out --device")
         from nfad.deploy.runtime import Runtime
 
         return Runtime.load(path, threads, key)
@@ -121,4 +129,4 @@ def load_model(
         import torch
 
         torch.set_num_threads(threads)
-    return Detector.load(path, weights)
+    return Detector.load(path, weights, device)

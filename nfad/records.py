@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,11 @@ from PIL import Image
 
 NORMAL, ANOMALOUS, NOT_JUDGED = "normal", "anomalous", "not judged"  # verdicts
 UNREADABLE = "unreadable"  # in their place in a record, where there is no image to judge
+FIELDS = (
+    "upper left", "top", "upper right",
+    "left", "centre", "right",
+    "lower left", "bottom", "lower right",
+)  # fmt: skip
 # Words a person understands for the families of nuisance.
 FAMILY_WORDS = {
     "photometric": "illumination-like",
@@ -56,6 +61,11 @@ class Geometry:
     box_height: float
     box_width: float
 
+    @property
+    def ratio(self) -> float:
+        """Width over height of what is seen, which the view makes square."""
+        return self.box_width / self.box_height
+
     def unproject(self, view: np.ndarray) -> np.ndarray:
         """Lay a map of the model's view over the original image; NaN where the model did not look (a centre crop)."""
         top, left = round(self.top), round(self.left)
@@ -82,7 +92,7 @@ class Prediction:
     unfiltered_score: float = float("nan")
     unfiltered_threshold: float = float("nan")
     excess_filtered: float = float("nan")  # share of the unfiltered score's excess over normals that was filtered out
-    p_value: float = float("nan")  # share of normal images expected to score at least this high
+    p_value: float = float("nan")  # share of normal images expected to score at least this high; NaN if not judged
     normals: int = 0  # held out of the fit, which p_value compares it with; 0 where that is not known
     gate: float | None = None  # the paper's γ; None where the map has no gate (localization="detection")
     detection_map: np.ndarray | None = None  # what the score is taken of; None where that is `map` itself
@@ -118,32 +128,62 @@ class Prediction:
         return view if self.geometry is None else self.geometry.unproject(view)
 
     def explain(self) -> str:
-        """One sentence a person understands."""
+        """What a person at the line wants to know: verdict, place, distance from the threshold, what was filtered out;
+        of a photo that is not judged, why."""
         if not self.is_judged:
             return f"Not judged: {self.why_not_judged}."
+        view = self.map if self.detection_map is None else self.detection_map
+        where = places_told(places(view, self.threshold, self.geometry))
+        side = "above" if self.is_anomalous else "below"
+        gap = f"{abs(self.score - self.threshold):.2f} {side} the threshold {self.threshold:.2f}"
+        score = f"score {self.score:.2f}, {gap}"
+        told = f"Anomalous {where}: {score}" if self.is_anomalous else f"Normal: {score}, highest {where}"
+        also = ", too" if self.is_anomalous == self.unfiltered_is_anomalous else ""
+        told += f"; unfiltered it is {self.unfiltered_verdict}{also}."
+        return f"{told} {self._filtered_told()}"
+
+    def _filtered_told(self) -> str:
+        """How much of the deviation was nuisance, and of which kind."""
         like = mostly = "acquisition-like"
         if self.nuisance_by_family:
             family = max(self.nuisance_by_family, key=self.nuisance_by_family.__getitem__)
             word = FAMILY_WORDS.get(family, family)
             several = len(self.nuisance_by_family) > 1
             like, mostly = (f"{like}, mostly {word},", f"mostly {word}") if several else (word, word)
-        share = f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out"
-        if self.is_anomalous and self.unfiltered_is_anomalous:
-            return f"Anomalous, unfiltered and filtered; {share}."
-        if self.is_anomalous:
-            return f"Anomalous, but normal unfiltered; {share}."
-        if self.unfiltered_is_anomalous:
-            if self.excess_filtered == self.excess_filtered:
-                share = f"{self.excess_filtered:.0%} of its excess over normal parts was filtered out, {mostly}"
-            return f"Normal, but anomalous unfiltered; {share}."
-        return f"Normal, unfiltered and filtered; {share}."
+        if self.unfiltered_is_anomalous and not self.is_anomalous and math.isfinite(self.excess_filtered):
+            return f"{self.excess_filtered:.0%} of its excess over normal parts was filtered out, {mostly}."
+        return f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out."
+
+
+def places(view: np.ndarray, level: float, geometry: Geometry | None = None) -> list[str]:
+    """The fields of a 3×3 grid over the photo in which a map exceeds the level, the highest first; where none does,
+    the highest."""
+    rows, columns = (np.arange(count) + 0.5 for count in view.shape)
+    rows, columns = rows / view.shape[0], columns / view.shape[1]
+    if geometry is not None:
+        rows = (geometry.top + rows * geometry.box_height) / geometry.height
+        columns = (geometry.left + columns * geometry.box_width) / geometry.width
+    highest = np.full(len(FIELDS), -np.inf)
+    field = 3 * (3 * rows).astype(int)[:, None] + (3 * columns).astype(int)[None]
+    np.maximum.at(highest, field.ravel(), view.ravel())
+    order = np.argsort(-highest, kind="stable")
+    return [FIELDS[place] for place in order if highest[place] > level] or [FIELDS[order[0]]]
+
+
+def places_told(fields: Sequence[str]) -> str:
+    """E.g. at the upper left and the top."""
+    if len(fields) > 3:
+        return f"in {len(fields)} of {len(FIELDS)} fields of the photo, most at the {fields[0]}"
+    *others, last = (f"the {each}" for each in fields)
+    return f"at {', '.join(others)} and {last}" if others else f"at {last}"
 
 
 @dataclass(frozen=True)
 class InspectionRecord:
     """What is kept of one inspected image, in CSV, JSON lines, SQL and HTTP alike; docs/record.md says it in full.
 
-    Fields in this order. A number that is not finite is None, as are all numbers of an image that cannot be read.
+    Fields in this order. A number that is not finite is None, as are all numbers of an image that cannot be read, and
+    what would compare a part with others (OF_PARTS) where none was judged.
     """
 
     id: str  # unique among the records it is kept with
@@ -153,8 +193,8 @@ class InspectionRecord:
     model: str  # name of the model, or of its file; "" where an older format did not keep it
     model_sha256: str
     verdict: str  # normal, anomalous, not judged or unreadable
-    explanation: str  # one sentence for people; why, if it is not judged or cannot be read
-    milliseconds: float  # from taking the image to its verdict
+    explanation: str  # for people; why, if it is not judged or cannot be read
+    milliseconds: float  # that reading and judging it took; of a batch, its share
     score: float | None = None
     threshold: float | None = None
     false_alarm_rate: float | None = None
@@ -183,7 +223,8 @@ class InspectionRecord:
         milliseconds: float,
     ) -> InspectionRecord:
         """The record of a prediction, without its maps."""
-        numbers = {name: _finite(getattr(prediction, name)) for name in NUMBERS}
+        told = NUMBERS if prediction.is_judged else tuple(name for name in NUMBERS if name not in OF_PARTS)
+        numbers = {name: _finite(getattr(prediction, name)) for name in told}
         families = {family: share for family, share in prediction.nuisance_by_family.items() if math.isfinite(share)}
         return InspectionRecord(
             id=id, time=time, image=image, sha256=sha256, model=model, model_sha256=model_sha256,
@@ -210,6 +251,9 @@ NUMBERS = (
     "score", "threshold", "p_value", "unfiltered_score", "unfiltered_threshold", "excess_filtered",
     "nuisance_fraction", "participation", "gate", "strangeness",
 )  # fmt: skip
+
+# Of a photo that is not judged these say nothing, and whoever sorts by them would take it for a good part.
+OF_PARTS = frozenset({"score", "p_value", "unfiltered_score", "excess_filtered"})
 
 
 def utc_now() -> str:

@@ -10,7 +10,7 @@ from parts import part, parts, tiny
 from safetensors.torch import load_file, save_file
 
 from nfad import Detector, NfadError
-from nfad.artifact import FORMAT, read_header
+from nfad.artifact import FORMAT, OLDEST, read_header
 
 # Models of a few parts and what they said of three more, by the versions that wrote these formats.
 OLD = Path(__file__).parent / "old"
@@ -67,7 +67,7 @@ def test_an_edited_threshold_is_refused(model, tmp_path):
         Detector.load(rewrite(model, tmp_path / "e.nfad", lower))
 
 
-@pytest.mark.parametrize(("step", "words"), [(1, "newer than this nfad reads"), (-3, "fit it again")])
+@pytest.mark.parametrize(("step", "words"), [(1, "newer than this nfad reads"), (OLDEST - 1 - FORMAT, "fit it again")])
 def test_another_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch, step, words):
     detector = Detector.load(model)
     monkeypatch.setattr("nfad.artifact.FORMAT", FORMAT + step)

@@ -87,6 +87,15 @@ def test_doubts_are_told_once_also_by_a_fit_that_goes_on(tmp_path):
         sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)[-1].unlink()
 
 
+def test_strict_is_not_forgotten_by_a_fit_that_goes_on(tmp_path):
+    images = parts(16)
+    changes = {"pairs": 2, "acquisitions": 20, "false_alarm_rate": 0.2, "workdir": tmp_path}
+    auto.fit_auto([*images, images[0]], **changes)
+    for _ in range(2):
+        with pytest.raises(NfadError, match="image 16 is a copy"):
+            auto.fit_auto([*images, images[0]], strict=True, **changes)
+
+
 def test_a_budget_nobody_keeps_is_refused_with_the_fastest():
     with pytest.raises(NfadError, match=r"no candidate looks at a photo in 1e-06 ms.* takes .* ms; raise the budget"):
         auto.fit_auto(parts(16), budget=1e-6)
@@ -100,7 +109,8 @@ def test_a_budget_nobody_keeps_is_refused_with_the_fastest():
         (("--budget", "20ms"), "goes with --preset auto"),
         (("--preset", "fast"), "must be one of paper, embedded, embedded-fast, auto; got 'fast'"),
         (("--preset", "auto", "--budget", "0.001ms"), "raise the budget"),
-        (("--preset", "auto", "--budget", "fast"), "must be a time a photo, e.g. 20ms"),
+        (("--preset", "auto", "--budget", "fast"), "must be a time a photo with its unit, e.g. 20ms"),
+        (("--preset", "auto", "--budget", "60"), "with its unit, e.g. 20ms or 0.1s; got '60'"),
         (("--preset", "auto", "--set", "acquisitions=0"), "chooses by synthetic defects, which need acquisitions"),
     ],
 )

@@ -1,9 +1,12 @@
 """The documents are under test: every command and option is in docs/cli.md, and README's Python runs."""
 
+import importlib.util
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,7 +31,7 @@ def commands():
 @pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_command_and_option_is_documented(name, command):
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    section = text.split(f"## `nfad {name}`")[1].split("\n## ")[0]
+    section = re.split(r"\n##+ ", text.split(f"## `nfad {name}`")[1])[0]
     for parameter in command.params:
         wanted = parameter.opts[-1] if parameter.opts[-1].startswith("-") else parameter.name
         assert wanted in section, f"docs/cli.md: nfad {name} lacks {wanted}; run `make docs`"
@@ -48,6 +51,31 @@ def test_the_page_of_the_inspection_record_names_its_fields_in_order():
     assert fields_named_in(text.split("\n## Fields")[1].split("\n## ")[0]) == RECORD_FIELDS
     added = text.split("`nfad watch` adds")[1].split("`nfad serve` adds")[0]
     assert RECORD_FIELDS + fields_named_in(added) == WATCH_FIELDS
+
+
+def test_the_plan_of_a_plant_states_what_was_simulated_and_measured():
+    plan, results = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8"), ROOT / "benchmarks" / "results"
+    simulated = (results / "scale.md").read_text(encoding="utf-8").split("stations for 1,000:")[1]
+    rows = re.findall(r"^\| (\S+), (\d+²) \| (.*) \|$", simulated, re.M)
+    assert len(rows) == 3
+    for preset, size, numbers in rows:
+        assert f"| `{preset}`, {size} | {numbers} |" in plan
+    measured = (results / "service.md").read_text(encoding="utf-8")
+    for rate in re.findall(r"\| ([\d.]+) / ([\d.]+) \| (?:`benchmarks/results/service.md`|the same)", plan):
+        assert all(f" {each} images/s" in measured for each in rate), rate
+
+
+def test_the_papers_claims_are_those_of_the_kept_results():
+    """Written by benchmarks/claims.py from the CSVs, and not by hand."""
+    spec = importlib.util.spec_from_file_location("claims", ROOT / "benchmarks" / "claims.py")
+    claims = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, {"claims": claims}):
+        spec.loader.exec_module(claims)
+        wanted = claims.section()
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    assert wanted in text, "docs/paper.md is older than benchmarks/results; run benchmarks/claims.py"
+    for verdict in ("| holds |", "| does not |", "| open |"):
+        assert verdict in wanted
 
 
 def fields_named_in(section):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.records import RECORD_FIELDS, InspectionRecord, Prediction
+from nfad.records import FIELDS, RECORD_FIELDS, Geometry, InspectionRecord, Prediction, places, places_told
 
 MAPS = {name: np.zeros((2, 2), np.float32) for name in ("map", "detection_map", "unfiltered_map")}
 numbers = st.floats(-50, 50)
@@ -49,6 +49,8 @@ def test_what_is_not_judged_is_so_in_either_arm_whatever_its_numbers(score, othe
     record = InspectionRecord.of(strange, **ABOUT)
     assert record.verdict == record.unfiltered_verdict == "not judged" and record.is_readable
     assert record.explanation == "Not judged: looks like nothing known." and record.strangeness == 3.0
+    assert all(getattr(record, name) is None for name in ("score", "p_value", "unfiltered_score", "excess_filtered"))
+    assert (record.threshold, record.unfiltered_threshold, record.nuisance_fraction) == (2.0, 2.0, 0.75)
 
 
 def test_a_record_has_all_that_is_neither_a_map_nor_a_place():
@@ -65,16 +67,17 @@ def test_what_is_not_finite_is_none_in_a_record(value):
 
 
 @pytest.mark.parametrize(
-    ("score", "unfiltered_score", "words"),
+    ("score", "unfiltered_score", "words", "unfiltered"),
     [
-        (3, 3, "Anomalous, unfiltered and filtered"),
-        (3, 1, "Anomalous, but normal unfiltered"),
-        (1, 3, "Normal, but anomalous unfiltered"),
-        (1, 1, "Normal, unfiltered and filtered"),
+        (3, 3, "Anomalous at the upper left: score 3.00, 1.00 above the threshold 2.00", "anomalous, too"),
+        (3, 1, "Anomalous at the upper left: score 3.00, 1.00 above the threshold 2.00", "normal"),
+        (1, 3, "Normal: score 1.00, 1.00 below the threshold 2.00, highest at the upper left", "anomalous"),
+        (1, 1, "Normal: score 1.00, 1.00 below the threshold 2.00, highest at the upper left", "normal, too"),
     ],
 )
-def test_the_sentence_says_what_the_filter_changed(score, unfiltered_score, words):
-    assert prediction(score, unfiltered_score=unfiltered_score).explain().startswith(words)
+def test_the_sentence_says_where_how_far_and_what_the_filter_changed(score, unfiltered_score, words, unfiltered):
+    said = prediction(score, unfiltered_score=unfiltered_score).explain()
+    assert said.startswith(f"{words}; unfiltered it is {unfiltered}. ")
     told = prediction(score, unfiltered_score=unfiltered_score, nuisance_by_family={"sensor": 0.1, "background": 0.6})
     assert told.explain().endswith(
         "75% of the deviation is acquisition-like, mostly background-like, and was filtered out."
@@ -84,3 +87,24 @@ def test_the_sentence_says_what_the_filter_changed(score, unfiltered_score, word
     assert lamp.explain().endswith("90% of its excess over normal parts was filtered out, mostly illumination-like.")
     one = prediction(score, unfiltered_score=unfiltered_score, nuisance_by_family={"photometric": 0.75})
     assert one.explain().endswith("75% of the deviation is illumination-like and was filtered out.")
+
+
+@given(st.integers(0, 8), st.integers(30, 100), st.integers(30, 100))
+def test_a_spot_is_where_it_is_in_the_photo(field, height, width):
+    view, (row, column) = np.zeros((12, 12)), divmod(field, 3)
+    view[4 * row + 1, 4 * column + 2] = 5.0
+    whole = Geometry(height, width, 0, 0, height, width)
+    assert places(view, 3.0) == places(view, 3.0, whole) == places(view, 9.0, whole) == [FIELDS[field]]
+    assert places(view, -1.0)[0] == FIELDS[field] and len(places(view, -1.0)) == 9
+
+
+def test_a_centre_crop_sees_the_middle_of_the_photo():
+    view = np.eye(3)[[2, 1, 0]]  # from the lower left to the upper right
+    assert places(view, 0.5, Geometry(300, 300, 100, 100, 100, 100)) == ["centre"]
+    assert set(places(view, 0.5)) == {"lower left", "centre", "upper right"}
+
+
+def test_several_places_are_told_and_many_are_counted():
+    assert places_told(["top"]) == "at the top"
+    assert places_told(["left", "top", "centre"]) == "at the left, the top and the centre"
+    assert places_told(["left", "top", "centre", "right"]) == "in 4 of 9 fields of the photo, most at the left"

@@ -4,6 +4,8 @@
 // to pixels is inside the graph, so that what is left here is to read a file and compare two numbers. The graph's
 // outputs are in docs/deploy.md; `detection_map` and `gate` are among them only if the map has a gate
 // (localization="global"), and nothing here needs them.
+// The export's seal and the graph's checksums are not checked here, for that takes a JSON library and SHA-256: run
+// `nfad info FOLDER` (with --key FILE for a signed export) where the folder is copied to, or keep it read-only.
 // Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence; 3: not judged, because the
 // photo lies outside of what the model was fitted for. Neither good nor bad.
 
@@ -66,8 +68,11 @@ double read_number(const fs::path& path, const std::string& name) {
 
 // Before the threshold: every comparison with a score that is no number is false, and would let the part pass. A graph
 // without `strangeness` cannot tell what it was not fitted for. A photo a little outside of that is judged only if its
-// score is above every held-out normal's.
+// score is above every held-out normal's; one of another shape, which the graph would stretch, is not.
 bool is_judged(ov::CompiledModel& model, ov::InferRequest& request, const fs::path& metadata) {
+    const auto sides = request.get_tensor("pixels").get_shape();
+    const double ratio = static_cast<double>(sides[2]) / static_cast<double>(sides[1]);
+    if (!(ratio >= read_number(metadata, "narrowest") && ratio <= read_number(metadata, "widest"))) return false;
     for (const auto* score : {"score", "unfiltered_score"})
         if (!std::isfinite(request.get_tensor(score).data<float>()[0])) return false;
     for (const auto& output : model.outputs())
@@ -86,8 +91,8 @@ int main(int count, char** arguments) try {
     // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
     if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
     const fs::path metadata = folder / "model.json";
-    if (read_number(metadata, "format") != 4)  // others may mean other things by the same names
-        throw std::runtime_error(metadata.string() + " has another format than 4; export the model again");
+    if (read_number(metadata, "format") != 5)  // others may mean other things by the same names
+        throw std::runtime_error(metadata.string() + " has another format than 5; export the model again");
     const double threshold = read_number(metadata, "threshold");
     if (!(std::abs(threshold) <= 1e6))  // every part would pass
         throw std::runtime_error(metadata.string() + " has a threshold that no model has; export the model again");

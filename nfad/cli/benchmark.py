@@ -11,15 +11,20 @@ import typer
 
 from nfad.cli.options import (
     Category,
+    Device,
     Foreground,
     Json,
     Reference,
     Setting,
     Size,
+    Spread,
     Teacher,
     Weights,
+    Workers,
     config_from,
+    dataset_at,
     drawable,
+    spread,
 )
 from nfad.cli.terminal import err, note, out, progress_bars, settings
 from nfad.errors import NfadError
@@ -45,6 +50,7 @@ def benchmark(
         str | None, typer.Option(help="foundations: the teachers to compare, e.g. embedded-vit,embedded-cnn,dinov3.")
     ] = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -58,7 +64,8 @@ def benchmark(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="plugins, verdict: the detectors that wear the filter (glass needs nfad\\[anomalib]).",
+            help="plugins, verdict: the detectors that wear the filter; also anomalydino,subspacead,rad,dinomaly,mmr "
+            "(glass needs nfad\\[anomalib]).",
             show_default="rd4ad,recontrast,patchcore,glass,uniad,nfad; verdict: none",
         ),
     ] = None,
@@ -74,6 +81,8 @@ def benchmark(
         float | None, typer.Option(help="verdict: the stated rate, 0.01, 0.05 or 0.1.", show_default="0.05")
     ] = None,
     setting: Setting = None,
+    ray: Spread = None,
+    workers: Workers = None,
     out_dir: Annotated[
         Path, typer.Option("--out", help="Where the table, its figure and the finished cells go.")
     ] = Path("benchmark"),
@@ -117,8 +126,9 @@ def benchmark(
             foreground=foreground or None,
         )  # fmt: skip
         unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
+        unused |= {"ray": ray, "workers": workers}
         _refuse(unused, "verdict")
-        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json)
+        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json, device)
         return
     _refuse(own, table)
     wanted = table_named(table)
@@ -144,9 +154,20 @@ def benchmark(
             return
         ready_folder(out_dir)
         try:
+            with spread(ray, workers, device) as cluster:
+                if cluster is not None:
+                    from nfad.fleet.measuring import measure_cells
+                    from nfad.paper.cells import Cell
+
+                    found = [job.cell for job in jobs(wanted, datasets, config, options)]
+                    cells = [cell for cell in found if isinstance(cell, Cell)]
+                    if len(cells) < len(found):
+                        raise NfadError(f"the table {table} fits hosts, which --ray does not spread; leave it out")
+                    measure_cells(cells, cache, cluster, lambda done, total: progress("cells", done, total), device)
             entries = run_table(
-                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total)
-            )
+                wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total),
+                device,
+            )  # fmt: skip
         except KeyboardInterrupt:
             err.print(f"Finished cells are kept in {cache.folder}; the same command goes on from there.")
             raise
@@ -183,6 +204,7 @@ def _verdict(
     own: dict[str, Any],
     out_dir: Path,
     as_json: bool,
+    device: str,
 ) -> None:
     from nfad.paper.plugins import HOSTS
     from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, run_verdicts
@@ -204,7 +226,7 @@ def _verdict(
             datasets, config, methods, _numbers("seeds", seeds) if seeds else SEEDS, own["normals"] or 60,
             own["photos"] or 30,
         )  # fmt: skip
-        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total))
+        results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total), device)
     rows = [row_of(cell, result, rate) for cell, result in zip(cells, results, strict=True)]
     text, table = written(cells, results, [f"`{command_told(sys.argv[1:], roots)}`"], rate)
     stem = "verdict-" + "-".join(dict.fromkeys(each.category for each in datasets))
@@ -225,23 +247,20 @@ def _verdict(
 
 
 def _datasets(roots: list[str], categories: list[str] | None, out_dir: Path, progress: Any, dry_run: bool) -> list[Any]:
-    from nfad.data.catalog import READERS, load, recognise
+    from nfad.data.catalog import READERS, load
     from nfad.data.demo import write_demo
     from nfad.paper.plan import announced
 
     found = []
     for root in roots:
-        name, _, place = root.partition("=")
         if root == "demo" and not Path(root).exists():
             place = ready_folder(out_dir) / "demo-set"
             write_demo(place, progress=lambda done, total: progress("rendering", done, total))
             found += load("demo", place, categories)
         elif dry_run and root in READERS and not Path(root).exists():
             found += announced(root, categories)
-        elif place and name in READERS:
-            found += load(name, Path(place), categories)
         else:
-            found += load(recognise(Path(root)), Path(root), categories)
+            found += dataset_at(root, categories)[1]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +14,19 @@ from rich.table import Table
 
 from nfad.cli.options import (
     Category,
+    Device,
     Foreground,
     Json,
     Reference,
     Setting,
     Size,
+    Spread,
     Teacher,
     Weights,
+    Workers,
     config_from,
     drawable,
+    spread,
 )
 from nfad.cli.terminal import note, out, progress_bars
 from nfad.errors import NfadError
@@ -41,12 +46,20 @@ def evaluate(
             help="Judge with this model, fitted or exported, instead of fitting one on the set's training images."
         ),
     ] = None,
+    maps: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Score what another program wrote: a folder laid out as ROOT with a map a photo (npy, npz, TIFF or "
+            "16-bit PNG) and/or a scores.csv (image,score), or such a CSV. A second one is compared with the first."
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(help="embedded (offline), embedded-fast, or paper (DINOv3 + student).", show_default="embedded"),
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -65,6 +78,8 @@ def evaluate(
     readout: Annotated[str, typer.Option(help="Map of the pixel metrics: localization or detection.")] = "localization",
     protocol: Annotated[str, typer.Option(help="AUPRO as mvtec, dinomaly, ader or mmr compute it.")] = "mvtec",
     setting: Setting = None,
+    ray: Spread = None,
+    workers: Workers = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", help="Write report.html, results.csv, scores.csv and triplets.png into this folder."),
@@ -76,6 +91,11 @@ def evaluate(
     Every row compares the same detector unfiltered and filtered, by both errors:
     good parts flagged and bad parts passed. Parts that are not judged are counted
     apart. Thresholds come from held-out normals, never from the test set.
+
+    With --maps nothing is fitted: bottle/test/dent/000.npy is the map of that photo, larger
+    where more anomalous, and its largest value is the score unless scores.csv has one. Maps
+    of training photos that the program was not fitted on set its threshold; without them
+    nothing is judged. See docs/metrics.md.
 
     Example: nfad evaluate mvtec-ad DATA --category bottle --corrupt contrast:3 --out results
     """
@@ -92,6 +112,13 @@ def evaluate(
     wrong = [name for name, value in given.items() if value is not None]
     if model is not None and wrong:
         raise NfadError(f"--model is judged as it was fitted; leave out {', '.join(wrong)}")
+    if maps:
+        given |= {"--model": model, "--weights": weights, "--corrupt": corrupt, "--size": None, "--seed": None}
+        given |= {"--readout": None if readout == "localization" else readout}
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise NfadError(f"--maps are scored as they are; leave out {', '.join(wrong)}")
+        _maps(load(dataset, root, category), root, maps, false_alarm_rate, size, protocol, seed, out_dir, as_json)
+        return
     if out_dir:
         ready_folder(out_dir)
     config = config_from(
@@ -101,13 +128,18 @@ def evaluate(
     tested = model is not None and dataset == folder.NAME  # a published set has its split, a plain folder need not
     sets = folder.read_tested(root, category) if tested else load(dataset, root, category)
     findings = []
-    with progress_bars(not as_json) as progress:
+    with spread(ray, workers, device) as cluster, progress_bars(not as_json) as progress:
+        judge = None
+        if cluster is not None:
+            from nfad.fleet.measuring import judging
+
+            judge = judging(cluster, device)
         for words in [words for each in sets for words in each.notes] + ([] if category else list(total_notes(sets))):
             note(words)
         for each in sets:
             findings += evaluate_dataset(
                 each, config, corrupt or [], model=model, weights=weights, rate=false_alarm_rate, readout=readout,
-                protocol=protocol, progress=progress,
+                protocol=protocol, progress=progress, device=device, judge=judge,
             )  # fmt: skip
         written = write_results(findings, out_dir, progress) if out_dir else []
         if out_dir and drawable():
@@ -131,24 +163,76 @@ def evaluate(
         out.print("Add --out DIR for a report with curves, histograms and pictures.")
 
 
+def _maps(
+    sets: Any, root: Path, places: list[Path], rate: float | None, size: int | None, protocol: str, seed: int | None,
+    out_dir: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """What other programs wrote."""
+    from nfad.evaluation.foreign import SIZE, evaluate_maps
+    from nfad.report.results import write_foreign
+
+    if out_dir:
+        ready_folder(out_dir)
+    with progress_bars(not as_json) as progress:
+        findings = evaluate_maps(
+            root, sets, places, rate=0.01 if rate is None else rate, size=size or SIZE, protocol=protocol,
+            seed=seed or 0, progress=progress,
+        )  # fmt: skip
+    for finding in findings:
+        for words in (*finding.dataset.notes, *finding.notes):
+            note(words)
+    written = write_foreign(findings, out_dir) if out_dir else []
+    if as_json:
+        print(strict_json([finding.as_dict() for finding in findings]))
+        return
+    for finding in findings:
+        names = tuple(arm.name for arm in finding.arms)
+        out.print(_verdict_table(finding.title, finding.rows, names))
+        out.print(_metric_table(finding.rows, names))
+        for arm in finding.arms:
+            out.print(f"{arm.name}: {arm.promise}; {arm.normals} normals of its own.", soft_wrap=True, highlight=False)
+    if written:
+        out.print("Wrote " + ", ".join(str(path) for path in written))
+
+
+def _metric_table(rows: Any, arms: Sequence[str]) -> Table:
+    """A line a program: all seven metrics; bold where its paired gain over the first excludes zero."""
+    from nfad.evaluation.tally import METRICS
+
+    table = Table(title="Ranking, per cent", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("domain", "program", *METRICS):
+        table.add_column(name, justify="left" if name in ("domain", "program") else "right", no_wrap=True)
+    for row in rows:
+        for arm in arms:
+            cells = []
+            for metric in METRICS:
+                told = f"{100 * getattr(row.arms[arm], metric):.1f}".replace("nan", "–")
+                gain = row.gains.get(metric) if arm != arms[0] else None
+                cells.append(f"[bold]{told}[/]" if gain and gain.excludes_zero else told)
+            table.add_row(escape(row.domain) if arm == arms[0] else "", escape(arm), *cells)
+    return table
+
+
 def evaluation_tables(title: str, rows: Any) -> list[Table]:
     """For a terminal: what the threshold does, both errors side by side, and how well the scores rank."""
-    return [_verdict_table(title, rows), _ranking_table(rows)]
+    from nfad.report.tables import ARMS
+
+    return [_verdict_table(title, rows, ARMS), _ranking_table(rows)]
 
 
-def _verdict_table(title: str, rows: Any) -> Table:
+def _verdict_table(title: str, rows: Any, arms: Sequence[str]) -> Table:
     """A line an arm: each error with its 95 % interval, and what is not judged."""
-    from nfad.report.tables import ARMS, alarm_rate, detection_rate, number_told, rate_told
+    from nfad.report.tables import alarm_rate, detection_rate, number_told, rate_told
 
     told = "Verdict error: (good flagged + bad passed) / 2; what is not judged is neither"
     table = Table(title=f"{escape(title)}\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("domain", "score", "good flagged", "bad found", "verdict\nerror", "not judged\ngood, bad"):
         table.add_column(name, justify="left" if name in ("domain", "score") else "right", no_wrap=True)
     for row in rows:
-        for arm in ARMS:
+        for arm in arms:
             table.add_row(
-                escape(row.domain) if arm == ARMS[0] else "",
-                arm,
+                escape(row.domain) if arm == arms[0] else "",
+                escape(arm),
                 escape(rate_told(alarm_rate(row, arm))),
                 escape(rate_told(detection_rate(row, arm))),
                 number_told(row.arms[arm].verdict_error),

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from nfad.cli.options import Json, Weights, images_in
+from nfad.cli.options import Json, Weights
 from nfad.cli.terminal import note, out, progress_bars
+from nfad.data.photos import images_in
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder, strict_json
 

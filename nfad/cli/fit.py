@@ -15,6 +15,7 @@ import typer
 
 from nfad.cli.options import (
     NUDGES,
+    Device,
     FitPreset,
     Foreground,
     Json,
@@ -25,9 +26,9 @@ from nfad.cli.options import (
     Teacher,
     Weights,
     changes_from,
-    images_of,
 )
 from nfad.cli.terminal import candidate_table, note, out, progress_bars, reporter
+from nfad.data.photos import images_of
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder
 
@@ -52,6 +53,7 @@ def fit(
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
+    device: Device = "auto",
     reference: Reference = None,
     size: Size = None,
     foreground: Foreground = False,
@@ -65,6 +67,10 @@ def fit(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same images: same model.")] = None,
     setting: Setting = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="Image of the photos' shape, white where to look: the rest moves no verdict."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option(help="Refuse photos that may not belong: copies, empty ones, other parts, likely defects.")
     ] = False,
@@ -78,7 +84,7 @@ def fit(
     sets the threshold so that the stated rate holds there. Minutes on two cores.
 
     It also looks at the photos themselves, and names copies, empty photos, other parts and
-    likely defects among them. With --strict these end the fit, and nothing is written.
+    likely defects among them. With --strict these end the fit: all are named, nothing is written.
 
     --preset auto fits several candidates (the embedded CNN, a finer view of it, the embedded ViT)
     and keeps the one that finds most of the same synthetic defects, the cheapest of equals.
@@ -108,11 +114,6 @@ def fit(
     failed: list[str] = []
     doubtful: list[tuple[str, str]] = []
 
-    def doubt(image: object, why: str) -> None:
-        doubtful.append((str(image), why))
-        if strict:
-            raise NfadError(f"{image} {why}, or leave --strict out; nothing was written")
-
     if not as_json and len(images) >= FEWEST:
         _tell_rates(len(images), config)
     workdir = model.with_name(model.name + ".work") if auto or config.reference == "student" else None
@@ -121,7 +122,15 @@ def fit(
         for left in filter(Path.is_dir, workdir.iterdir()):  # by a fit that was killed
             shutil.rmtree(left, ignore_errors=True)
     with _going_on(workdir), progress_bars(not as_json) as progress:
-        told = {"progress": progress, "skip": reporter(failed), "doubt": doubt, "workdir": workdir}
+        told = {
+            "mask": mask,
+            "progress": progress,
+            "skip": reporter(failed),
+            "workdir": workdir,
+            "strict": strict,
+            "device": device,
+        }
+        told["doubt"] = lambda image, why: doubtful.append((str(image), why))
         if auto:
             from nfad.auto import fit_auto
 
@@ -179,9 +188,9 @@ def _budget(text: str | None, auto: bool) -> float | None:
         return None
     if not auto:
         raise NfadError("--budget goes with --preset auto, which chooses by it")
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)?", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip())
     if found is None or not float(found[1]):
-        raise NfadError(f"--budget must be a time a photo, e.g. 20ms or 0.1s; got {text!r}")
+        raise NfadError(f"--budget must be a time a photo with its unit, e.g. 20ms or 0.1s; got {text!r}")
     return float(found[1]) * (1000 if found[2] == "s" else 1)
 
 

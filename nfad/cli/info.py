@@ -38,6 +38,8 @@ def info(
         size = model.stat().st_size
         columns = [tensors[key].shape[1] for key in sorted(tensors) if key.endswith(".basis")]
         own = {"format": header["format"], "nuisance_columns": columns}
+        if "region" in tensors:
+            own["looks_at"] = float(tensors["region"].float().mean())
     held = Threshold(**{name: tuple(scores) for name, scores in header["held_out"].items()})
     rate = held.supported(header["config"]["false_alarm_rate"])
     rates = {f"{r:g}": held.at(r)[0] for r in (0.001, 0.01, 0.02, 0.05, 0.1) if r >= held.smallest_rate}
@@ -74,6 +76,8 @@ def info(
     table.add_row(
         "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
     )
+    if "looks_at" in own:
+        table.add_row("looks at", f"{own['looks_at']:.0%} of it, by a mask")
     table.add_row("fitted on", Config.from_dict(config).normals_told(header["fitted_on"], held.count))
     if facts["choice"]:
         choice = Choice.from_dict(facts["choice"])

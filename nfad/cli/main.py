@@ -10,10 +10,12 @@ import typer
 from rich.markup import escape
 
 from nfad.cli.benchmark import benchmark
+from nfad.cli.corrupt import corrupt
 from nfad.cli.demo import demo
 from nfad.cli.evaluate import evaluate
 from nfad.cli.export import export
 from nfad.cli.fit import fit
+from nfad.cli.fleet import app as fleet
 from nfad.cli.info import info
 from nfad.cli.predict import predict
 from nfad.cli.serve import serve
@@ -32,9 +34,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, info, demo, evaluate, stress, export, watch, serve, upgrade, benchmark):
+for command in (fit, predict, info, demo, evaluate, corrupt, stress, export, watch, serve, upgrade, benchmark):
     app.command()(command)
 app.add_typer(station, name="station")
+app.add_typer(fleet, name="fleet")
 
 
 @app.callback(invoke_without_command=True)

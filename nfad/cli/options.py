@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,9 @@ import typer
 from nfad.cli.terminal import note, settings
 
 if TYPE_CHECKING:
+    from nfad.fleet.cluster import Cluster
     from nfad.model import Model as LoadedModel
+    from nfad.records import Dataset
 from nfad.errors import NfadError
 
 Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")]
@@ -31,6 +35,9 @@ Teacher = Annotated[
     ),
 ]
 Weights = Annotated[str | None, typer.Option(help="Teacher weights on this machine: a file or folder (no hub needed).")]
+Device = Annotated[
+    str, typer.Option(help="Where networks run: auto (a GPU if there is one), cpu, cuda, cuda:1, mps or xpu.")
+]
 Reference = Annotated[str | None, typer.Option(help="linear, nearest or student.")]
 Size = Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")]
 Foreground = Annotated[
@@ -62,6 +69,18 @@ Key = Annotated[
     Path | None,
     typer.Option(envvar="NFAD_KEY", help="Key file of an export: take the model only if it was signed with it."),
 ]
+RayAddress = Annotated[
+    str, typer.Option("--ray", help="Address of a Ray cluster, e.g. ray-head:6379, or local: workers on this machine.")
+]
+Spread = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Spread the work over Ray's workers: local (on this machine), or a cluster's address; needs nfad\\[ray].",
+        show_default="this process alone",
+    ),
+]
+Workers = Annotated[int | None, typer.Option(help="Tasks at once.", min=1, show_default="one a core")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 
 
@@ -70,6 +89,32 @@ def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
     from nfad.config import Config
 
     return Config.preset(preset, **changes_from(setting, **changes))
+
+
+def cluster_at(address: str, workers: int | None, cpus: int, memory: float, device: str) -> Cluster:
+    """Ray's workers; where they are given a GPU it is one each, which Ray chooses."""
+    import torch
+
+    from nfad.fleet.cluster import Cluster
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise NfadError(
+            f"with Ray, which gives each task a GPU of its own, --device is auto, cpu or cuda; got {device!r}"
+        )
+    gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    return Cluster(address, workers, cpus, float(gpu), int(memory * 1e9))
+
+
+@contextmanager
+def spread(address: str | None, workers: int | None, device: str) -> Iterator[Cluster | None]:
+    """The cluster of --ray; None without it."""
+    if address is None:
+        if workers is not None:
+            raise NfadError("--workers goes with --ray, whose workers they are")
+        yield None
+        return
+    with cluster_at(address, workers, 1, 2.0, device) as cluster:
+        yield cluster
 
 
 def changes_from(setting: list[str] | None, **changes: Any) -> dict[str, Any]:
@@ -88,36 +133,14 @@ def at_rate(model: LoadedModel, rate: float | None) -> LoadedModel:
     return model
 
 
-def images_in(folder: Path) -> list[Path]:
-    """The images below a folder, of which there must be some."""
-    from nfad.vision.pixels import find_images
+def dataset_at(place: str, categories: list[str] | None) -> tuple[Path, list[Dataset]]:
+    """FOLDER, whose layout is recognised, or NAME=FOLDER: the folder, and what was read there."""
+    from nfad.data.catalog import READERS, load, recognise
 
-    found = list(find_images(folder))
-    if not found:
-        raise NfadError(f"{folder} holds no images; give a folder with PNG, JPEG, TIFF, BMP or WebP files")
-    return found
-
-
-def images_of(places: list[Path]) -> list[Path]:
-    """The images of several folders, files and lists (.txt, a path a line), each once, in that order."""
-    found: list[Path] = []
-    for place in places:
-        found += _listed(place) if place.suffix == ".txt" else [place] if place.is_file() else images_in(place)
-    return list(dict.fromkeys(found))
-
-
-def _listed(path: Path) -> list[Path]:
-    """Paths are taken from the list's own folder."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise NfadError(f"the list {path} cannot be read: {error}; write one path a line, as UTF-8") from None
-    found = [path.parent / line.strip() for line in lines if line.strip()]
-    missing = [each for each in found if not each.is_file()]
-    if missing or not found:
-        what = f"names {missing[0]}, which does not exist" if missing else "is empty"
-        raise NfadError(f"the list {path} {what}; write one image's path a line, from the list's own folder")
-    return found
+    name, _, named = place.partition("=")
+    if named and name in READERS:
+        return Path(named), load(name, Path(named), categories)
+    return Path(place), load(recognise(Path(place)), Path(place), categories)
 
 
 def drawable() -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nfad.cli.options import Json, Key, Model, Rate, Weights, at_rate
+from nfad.cli.options import Device, Json, Key, Model, Rate, Weights, at_rate
 from nfad.cli.terminal import exit_code, out, reporter, show, told
 from nfad.errors import NfadError
 from nfad.records import InspectionRecord
@@ -23,6 +23,7 @@ def predict(
     ] = None,
     false_alarm_rate: Rate = None,
     weights: Weights = None,
+    device: Device = "auto",
     key: Key = None,
     overlays: Annotated[bool, typer.Option(help="Write an overlay PNG for every image.")] = True,
     as_json: Json = False,
@@ -36,7 +37,7 @@ def predict(
     from nfad.model import load_model
     from nfad.report.inspection import expand, inspect
 
-    loaded = at_rate(load_model(model, weights, key=key), false_alarm_rate)
+    loaded = at_rate(load_model(model, weights, key=key, device=device), false_alarm_rate)
 
     def tell(record: InspectionRecord) -> None:
         if as_json:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from nfad.cli.options import Key, Weights
+from nfad.cli.options import Device, Key, Weights
 from nfad.cli.terminal import err, note
 from nfad.errors import NfadError
 from nfad.system.platform import uninterrupted
@@ -68,6 +68,7 @@ def serve(
         float | None, typer.Option(help="Seconds without a photo that are an alarm.", show_default="none are")
     ] = None,
     weights: Weights = None,
+    device: Device = "auto",
     key: Key = None,
 ) -> None:
     """Judge images over HTTP: verdicts, maps, history, reviews, drift, and a page for the line.
@@ -109,7 +110,7 @@ def serve(
     )
     uninterrupted()
     with _listener(host, port) as listener:  # an address that is taken is told of now, not after loading the models
-        service = open_service(settings, models, lambda path: load_model(path, weights, threads, key))
+        service = open_service(settings, models, lambda path: load_model(path, weights, threads, key, device))
         for each in filter(None, (model.note for model in service.models.values())):
             note(each)
         reached = socket.gethostname() if host in ("0.0.0.0", "::") else host  # what others can type

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from nfad.cli.options import Json, Weights
+from nfad.cli.options import Device, Json, Weights
 from nfad.cli.terminal import err, out, progress_bars, reporter
 from nfad.errors import NfadError
 from nfad.system.files import strict_json
@@ -55,6 +55,7 @@ def stress(
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same images: same numbers.")] = 0,
     weights: Weights = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Change normal parts on purpose, and say up to which strength the model holds.
@@ -73,7 +74,7 @@ def stress(
     from nfad.stress.session import cache_in
     from nfad.stress.session import stress as measure
 
-    detector = load_model(model, weights)
+    detector = load_model(model, weights, device=device)
     detector = detector if false_alarm_rate is None else detector.at_rate(false_alarm_rate)
     cache = cache_in(out_dir) if out_dir else None
     names = None if axes is None else [name.strip() for name in axes.split(",")]
@@ -131,8 +132,9 @@ def _table(findings: Any) -> Table:
     from nfad.stress.findings import NEAR
 
     told = (
-        f"Holds: no more than {findings.limit:.0%} of good parts flagged, or not judged, for sure,\n"
-        f"and {NEAR:.0%} of the defects stopped that are as it is; the first to end first"
+        f"It holds while no more than {findings.limit:.0%} of good parts are flagged, or not judged,\n"
+        f"and of the defects that it stops in unchanged photos it still stops {NEAR:.0%}.\n"
+        "What may be luck is not held against it. The first to end comes first."
     )
     table = Table(title=f"{len(findings.images)} normals\n{told}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names = ("condition", "score", "holds to", "ended by", "strongest:\nflagged", "\nfound", "not\njudged")
@@ -145,7 +147,7 @@ def _table(findings: Any) -> Table:
             table.add_row(
                 side.title if side is filtered else "",
                 side.arm,
-                "–" if side.ends == 0 else side.axis.told(side.holds) if side.holds else "as it is",
+                "–" if side.ends == 0 else side.axis.told(side.holds) if side.holds else "unchanged",
                 " and ".join(SHORT[name] for name in SHORT if getattr(side, name) == side.ends is not None) or "–",
                 f"{last.false_alarms.value:.0%}",
                 f"{last.detections.value:.0%}",

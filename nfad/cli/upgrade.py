@@ -17,13 +17,14 @@ def upgrade(
 ) -> None:
     """Bring model files to today's format; each old file is kept beside the new one as NAME.format-N.
 
-    Files of format 3 and 4 are read as they are, so this is only for those who want one format. The verdicts stay the
-    same: what those fits did not measure, such as what a photo must look like to be judged, only a new fit can tell.
+    Files from format 3 on are read as they are, so this is only for those who want one format. The verdicts stay the
+    same: what fits before format 5 did not measure, such as what a photo must look like to be judged, only a new fit
+    can tell.
     To `nfad serve` the new file is another model of the same name: drift and review begin anew.
 
     Example: nfad upgrade models/*.nfad
     """
-    from nfad.artifact import FORMAT, read_header
+    from nfad.artifact import FORMAT, READ, read_header
     from nfad.artifact import upgrade as write
 
     for path in files:  # first: all are models, or none is changed
@@ -34,5 +35,6 @@ def upgrade(
         before = write(path)
         said = f"has format {FORMAT} already"
         if before < FORMAT:
-            said = f"format {before} → {FORMAT}, kept as {path.name}.format-{before}; it judges every photo, as before"
+            said = f"format {before} → {FORMAT}, kept as {path.name}.format-{before}"
+            said += "; it judges every photo, as before" if before < READ else ""
         out.print(f"{escape(str(path))}: {escape(said)}.", soft_wrap=True, highlight=False)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from nfad.cli.options import Json, Key, Model, Rate, Weights, at_rate
+from nfad.cli.options import Device, Json, Key, Model, Rate, Weights, at_rate
 from nfad.cli.terminal import err, exit_code, note, out, show, told
 from nfad.errors import NfadError
 from nfad.watch.record import WatchRecord, as_line
@@ -40,6 +40,7 @@ def watch(
     patience: Annotated[float, typer.Option(help="Seconds until a file that cannot be read is recorded so.")] = 10.0,
     false_alarm_rate: Rate = None,
     weights: Weights = None,
+    device: Device = "auto",
     key: Key = None,
     as_json: Json = False,
 ) -> None:
@@ -61,7 +62,7 @@ def watch(
         raise NfadError(f"{folder} is not a folder; name the one the camera writes into")
     place = results or folder.resolve().with_name(folder.resolve().name + "-results")
     senders, sorters = open_sinks(sink or [], folder)  # first: what makes no sense is told before a model is loaded
-    loaded = at_rate(load_model(model, weights, key=key), false_alarm_rate)
+    loaded = at_rate(load_model(model, weights, key=key, device=device), false_alarm_rate)
 
     def tell(record: WatchRecord) -> None:
         if as_json:
@@ -77,10 +78,10 @@ def watch(
     with _signals() as came:
         tally = watching.run(came, once=once)
     if not as_json:
-        out.print(
-            f"{told(tally)}; all are in {escape(str(place / LEDGER))}.",
-            soft_wrap=True,
+        said = (
+            f"{told(tally)}; all are in" if tally.total() or not once else "Nothing new; what was judged before is in"
         )
+        out.print(f"{said} {escape(str(place / LEDGER))}.", soft_wrap=True)
     if once and (code := exit_code(tally)):
         raise typer.Exit(code)
 

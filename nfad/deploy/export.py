@@ -66,7 +66,7 @@ def export(
             "int8 needs images to set its ranges on, and a model file holds none; name the folder of good parts it "
             "was fitted on with --normals FOLDER"
         )
-    detector = shipped = Detector.load(model, weights)
+    detector = shipped = Detector.load(model, weights, device="cpu")  # a graph is traced there
     if progress:
         progress("building the graph", 0, 1)
     networks = networks_of(detector, options.dynamic_batch)
@@ -125,6 +125,8 @@ def metadata_of(detector: Detector, model: Path, options: Options) -> dict[str, 
         },
         "threshold": threshold,
         "highest": detector.held_out.highest,
+        "narrowest": detector.ratios[0],
+        "widest": detector.ratios[1],
         "unfiltered_threshold": unfiltered_threshold,
         "false_alarm_rate": detector.false_alarm_rate,
         "held_out": dataclasses.asdict(detector.held_out),

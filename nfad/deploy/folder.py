@@ -11,7 +11,7 @@ from nfad.deploy.seal import check_seal, sealed, unique
 from nfad.errors import NfadError
 from nfad.system.files import replacing, sha256_of
 
-FORMAT = 4
+FORMAT = 5
 METADATA = "model.json"
 NEEDED = ("backend", "input", "families", "threshold", "held_out", "normals", "fitted_on", "config", "teacher", "files")
 GRAPHS = {"onnx": ("model.onnx",), "openvino": ("model.xml", "model.bin")}

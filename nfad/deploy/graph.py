@@ -14,6 +14,7 @@ from nfad.reference.scoring import z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
+from nfad.vision.region import Region, looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 
 
@@ -50,8 +51,12 @@ def read_out_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
 class Photo(nn.Module):
     """Views → the numbers of the photo; apart from the networks, for 8 bits would blur them."""
 
+    def __init__(self, region: Region | None) -> None:
+        super().__init__()
+        self.region = region
+
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
-        return photo_numbers(views)
+        return photo_numbers(looked_at(self.region, views))
 
 
 class Networks(nn.Module):
@@ -121,8 +126,9 @@ class ViewGraph(nn.Module):
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.networks, self.read_outs = Networks(detector), ReadOuts(detector)
+        self.photo = Photo(detector.teacher.region)
         self.eval().requires_grad_(False)
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
-        photo = () if self.read_outs.judgeable is None else (photo_numbers(views),)
+        photo = () if self.read_outs.judgeable is None else (self.photo(views),)
         return self.read_outs(*self.networks(views), *photo)

@@ -40,7 +40,9 @@ def joined(
     after = exported(ReadOuts(detector).eval(), tokens, shapes, outputs, dynamic_batch)
     if detector.judgeable is not None:
         views = _example((3, size, size), dynamic_batch)
-        networks = _beside(networks, exported(Photo().eval(), (views,), ["views"], ["photo"], dynamic_batch))
+        networks = _beside(
+            networks, exported(Photo(detector.teacher.region).eval(), (views,), ["views"], ["photo"], dynamic_batch)
+        )
     head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
     parts = [
         compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)

@@ -167,7 +167,7 @@ def images_for(
                 "that it was fitted for with --normals"
             )
     else:
-        height, width = frame or (240, 320)
+        height, width = frame or (240, round(240 * min(max(4 / 3, detector.ratios[0]), detector.ratios[1])))
         rendered = [Image.fromarray(render(seed, "good", "same")[0]) for seed in range(4)]
         plain = [np.asarray(image.resize((width, height))) for image in rendered]
         plain += [rng.integers(0, 256, (height, width, 3), dtype=np.uint8) for _ in range(4)]

@@ -60,7 +60,8 @@ class EightBitTeacher:
 
         self._float, self._names = detector.teacher, list(token_shapes(detector))
         self.identity, self.channels = detector.teacher.identity, detector.teacher.channels
-        self.grid = detector.teacher.grid
+        self.grid, self.device = detector.teacher.grid, detector.teacher.device
+        self.region = detector.teacher.region  # painted inside the graph, too
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(networks.SerializeToString(), options)

@@ -21,7 +21,7 @@ from nfad.errors import NfadError
 from nfad.records import Prediction
 from nfad.system.files import sha256_of
 from nfad.system.progress import Skip
-from nfad.verdict.prediction import Outputs, Rule
+from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
 from nfad.verdict.threshold import Threshold
 from nfad.vision.pixels import ImageLike, framing, load_part
@@ -72,7 +72,8 @@ class Runtime:
 
     @cached_property
     def rule(self) -> Rule:
-        return Rule.at(self.held_out, self.config.false_alarm_rate)
+        ratios = (self.metadata["narrowest"], self.metadata["widest"])
+        return Rule.at(self.held_out, self.config.false_alarm_rate, ratios)
 
     @property
     def threshold(self) -> float:
@@ -133,7 +134,9 @@ class Runtime:
         """
         self.check_takes_views()
         photos = (self._photo(np.asarray(view)) for view in views)
-        return [dataclasses.replace(each, geometry=None) for each in self.predict_stream(photos, prefetch=True)]
+        any_shape = {"narrowest": ANY_RATIO[0], "widest": ANY_RATIO[1]}
+        judging = dataclasses.replace(self, metadata={**self.metadata, **any_shape})
+        return [dataclasses.replace(each, geometry=None) for each in judging.predict_stream(photos, prefetch=True)]
 
     def check_takes_views(self) -> None:
         """Told before anything is measured: a graph for frames of one size cannot be shown the model's view."""
@@ -164,7 +167,7 @@ class Runtime:
             detection_map=out.get("detection_map"),
             gate=float(out["gate"]) if "gate" in out else None,
             strangeness=float(out["strangeness"]) if "strangeness" in out else math.nan,
-            strange=why_strange(out["outside"].tolist()) if "outside" in out else "",
+            strange=why_strange(out["outside"].tolist(), float(out["strangeness"])) if "outside" in out else "",
         )
         geometry = framing(height, width, self.config.size, self.config.resize).geometry
         return self.rule(numbers, geometry, source)

@@ -76,5 +76,6 @@ class Camera:
 
 
 def fault_of(explanation: str) -> str | None:
-    """What an explanation says against the camera, if it does."""
-    return next((fault for fault, words in REASONS.items() if any(each in explanation for each in words)), None)
+    """What an explanation says against the camera, if it does; of several reasons the first."""
+    said = [(word, fault) for fault, words in REASONS.items() for word in words if word in explanation]
+    return min(said, key=lambda each: explanation.find(each[0]))[1] if said else None

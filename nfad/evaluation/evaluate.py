@@ -18,6 +18,7 @@ from nfad.vision.corruptions import Corruption
 from nfad.vision.images import load_part, pixels_of, to_view
 
 READ_OUTS = ("localization", "detection")
+Judge = Callable[[Model, Sequence[Sample], Corruption | None, int], Iterator[Prediction]]
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,12 @@ def evaluate(
     protocol: str = "mvtec",
     seed: int = 0,
     on_result: Callable[[Sample, Prediction], None] | None = None,
+    judge: Judge | None = None,
 ) -> Evaluation:
     """Judge every sample, all of them under `corruption` if one is given (at the model's view, so in its pixels).
 
     An exported model is judged by its own graph: on the photos, or on the corrupted views, whose 8 bits it takes too.
+    `judge` gives the predictions in the samples' order, this process's own if left out.
     `readout` is the map NFAD's pixel metrics are taken from. Sets too large for memory stream (protocol `mvtec` only).
     """
     for name, value, allowed in (("readout", readout, READ_OUTS), ("protocol", protocol, PROTOCOLS)):
@@ -77,7 +80,7 @@ def evaluate(
     tally = Tally(samples, names, detector.config.size, protocol, seed)
     images = []
 
-    predictions = _judged(detector, samples, corruption, seed)
+    predictions = (judge or predictions_of)(detector, samples, corruption, seed)
     for sample, prediction in zip(samples, predictions, strict=True):
         numbers = ("score", "unfiltered_score", "gate", "nuisance_fraction", "strangeness", "why_not_judged")
         images.append(ImageResult(sample, **{name: getattr(prediction, name) for name in numbers}))
@@ -117,7 +120,9 @@ def evaluate(
     )
 
 
-def _judged(model: Model, samples: Sequence[Sample], corruption: Corruption | None, seed: int) -> Iterator[Prediction]:
+def predictions_of(
+    model: Model, samples: Sequence[Sample], corruption: Corruption | None, seed: int
+) -> Iterator[Prediction]:
     """Photos as they are, or their views under the corruption."""
     if corruption is None:
         yield from model.predict_stream([sample.path for sample in samples], prefetch=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nfad.config import Config
 from nfad.detector import Detector
-from nfad.evaluation.evaluate import Evaluation, evaluate
+from nfad.evaluation.evaluate import Evaluation, Judge, evaluate
 from nfad.model import Model, load_model
 from nfad.records import Dataset, Sample
 from nfad.system.progress import Progress
@@ -72,6 +72,8 @@ def evaluate_dataset(
     readout: str = "localization",
     protocol: str = "mvtec",
     progress: Progress | None = None,
+    device: str = "auto",
+    judge: Judge | None = None,
 ) -> list[Finding]:
     """The test images as they are, then under each corruption.
 
@@ -81,9 +83,12 @@ def evaluate_dataset(
     suite = [None, *map(Corruption.parse, dict.fromkeys(corruptions))]
     if model is None:
         _check_readable(dataset.test, progress)
-        detector: Model = Detector.fit([sample.path for sample in dataset.train], config, progress=progress)
+        detector: Model = Detector.fit(
+            [sample.path for sample in dataset.train], config, progress=progress, device=device
+        )
     else:
-        detector = load_model(model, weights)  # first: a wrong file is told of sooner than all images are read
+        # First: a wrong file is told of sooner than all images are read.
+        detector = load_model(model, weights, device=device)
         detector = detector if rate is None else detector.at_rate(rate)
         if corruptions:
             detector.check_takes_views()
@@ -99,8 +104,9 @@ def evaluate_dataset(
                 progress("judging" + (f" under {under}" if under else ""), seen, len(dataset.test))
 
         found = evaluate(
-            detector, dataset.test, corruption=corruption, readout=readout, protocol=protocol, on_result=report
-        )
+            detector, dataset.test, corruption=corruption, readout=readout, protocol=protocol, on_result=report,
+            judge=judge,
+        )  # fmt: skip
         findings.append(Finding(dataset, corruption, detector, found))
     return findings
 

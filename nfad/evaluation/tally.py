@@ -72,7 +72,7 @@ class Judged:
 
     score: float
     flagged: bool  # above the threshold that held-out normals set
-    map: np.ndarray
+    map: np.ndarray | None  # None where there is none: then the image is in no arm's pixel metrics
     judged: bool = True  # False where there is no verdict
 
 
@@ -81,6 +81,7 @@ class Tally:
 
     def __init__(self, samples: Sequence[Sample], arms: Sequence[str], size: int, protocol: str, seed: int) -> None:
         self.without_mask = 0  # bad images that have no mask and so are left out of the pixel metrics
+        self.without_map = 0  # images that some arm has no map of: left out of the pixel metrics too
         self.empty_masks = 0  # bad images whose mask marks nothing that the model sees: their pixels count as normal
         self.without_score = 0  # images without a finite score: not judged, and left out of all that ranks
         self.pixels = {
@@ -102,13 +103,17 @@ class Tally:
         if not all(math.isfinite(one.score) for one in judged.values()):
             self.without_score += 1
             return
+        maps = {arm: one.map for arm, one in judged.items() if one.map is not None}
+        if len(maps) < len(judged):
+            self.without_map += 1
+            return
         if sample.anomalous and sample.mask is None:
             self.without_mask += 1
             return
         mask = mask_of(sample, geometry, self._size)
         self.empty_masks += sample.anomalous and not mask.any()
-        for arm, one in judged.items():
-            self.pixels[sample.domain][arm].update(one.map, mask)
+        for arm, found in maps.items():
+            self.pixels[sample.domain][arm].update(found, mask)
 
     def rows(self) -> tuple[list[EvaluationRow], Resamples]:
         """A row a domain, in order of first appearance, and one for all images together where there are several."""

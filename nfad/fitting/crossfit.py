@@ -25,6 +25,7 @@ from nfad.reference.reading import coordinates
 from nfad.reference.scoring import Operator, Scorer, scorer_settings
 from nfad.system.progress import Progress
 from nfad.vision.photo import photo_numbers
+from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
 
 FOLDS = 5
@@ -209,7 +210,8 @@ def look_at_damaged(
         tokens, prior = look_at(teacher, seen, look.config.foreground)
         student = look.scorers[0].predicted(seen)
         taken = views.as_taken[chosen]
-        found += look(views.images[chosen], taken, tokens, prior, photo_numbers(seen), student)
+        numbers = photo_numbers(looked_at(teacher.region, seen))
+        found += look(views.images[chosen], taken, tokens, prior, numbers, student)
         if progress:
             progress("trying synthetic defects", int(chosen[-1]) + 1, len(views))
     return Looked.joined(found)

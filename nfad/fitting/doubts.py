@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from nfad.fitting.views import ViewCache
 from nfad.vision.images import ImageLike
+from nfad.vision.region import Region, looked_at
 
 THUMB = 32  # side of what copies are told by
 COPY = 0.5 / 255  # mean difference of two thumbnails below which one photo is a copy of the other
@@ -34,8 +36,9 @@ def doubts_of_views(
                 yield place, f"is a copy of {images[nearest]}; a copy counts twice and tells nothing: remove it"
 
 
-def thumbnails(views: ViewCache, batch: int = 64) -> Float[Tensor, "image 3 side side"]:
-    return torch.cat([F.adaptive_avg_pool2d(views(some), THUMB) for some in torch.arange(len(views)).split(batch)])
+def thumbnails(views: ViewCache, region: Region | None = None, batch: int = 64) -> Float[Tensor, "image 3 side side"]:
+    parts = torch.arange(len(views)).split(batch)
+    return torch.cat([F.adaptive_avg_pool2d(looked_at(region, views(some)), THUMB) for some in parts])
 
 
 def is_empty(thumbs: Float[Tensor, "image 3 side side"]) -> Bool[Tensor, " image"]:
@@ -62,6 +65,13 @@ def doubts_of_scores(
             )
         elif score > FAR:
             yield image, "stands out among the good parts; look whether it has a defect, and remove it if so"
+
+
+def doubts_told(doubts: Sequence[tuple[int, str]], images: Sequence[ImageLike]) -> str:
+    """Why a strict fit ends: every doubt on a line of its own."""
+    names = [f"image {place}" if isinstance(images[place], np.ndarray) else str(images[place]) for place, _ in doubts]
+    lines = [f"  {name} {why}" for name, (_, why) in zip(names, doubts, strict=True)]
+    return "\n".join(["these photos may not belong, and a strict fit takes none of them; nothing was written:", *lines])
 
 
 def _robust(values: Tensor) -> list[float]:

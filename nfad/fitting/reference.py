@@ -55,12 +55,13 @@ def build_scorer(
 
         checkpoint = workdir / "student.safetensors" if workdir else None
         student = train_student(
-            config, teacher.channels, len(fit), batch_of, checkpoint=checkpoint, progress=report, grid=teacher.grid
+            config, teacher.channels, len(fit), batch_of, checkpoint, report, teacher.grid, device=teacher.device
         )
         return Scorer(operator, student, **kept)
     if config.reference == "nearest":
         reference = _banks(config, store, teacher, fit, progress)
         filtered = tuple(Nearest.filtered(bank, basis) for bank, basis in zip(reference, operator.bases, strict=True))
+        reference, filtered = (tuple(bank.to(teacher.device) for bank in banks) for banks in (reference, filtered))
     else:
         if config.nudges and not config.cross_fitted:  # which adds them fold by fold
             normal = _with_nudged(normal, nudged_copies(config, store, teacher, fit, progress))

@@ -14,6 +14,7 @@ from torch import Tensor
 from nfad.fitting.views import AcquiredViews, ViewCache
 from nfad.system.progress import Progress
 from nfad.vision.photo import NUMBERS, photo_numbers
+from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
 
 
@@ -57,7 +58,7 @@ class TokenCache:
         for indices in torch.arange(len(self.views)).split(self._batch):
             views = self.views(indices)
             tokens, prior = look_at(self._teacher, views, self._with_prior)
-            self.numbers[indices] = photo_numbers(views)
+            self.numbers[indices] = photo_numbers(looked_at(self._teacher.region, views))
             kept = indices[indices < self._cached]
             for store, block in zip(self._blocks, tokens, strict=True):
                 store[kept.numpy()] = block[: len(kept)].half().numpy()

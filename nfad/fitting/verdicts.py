@@ -82,7 +82,7 @@ def in_all_lights(
     damaged = None
     if config.size >= SMALLEST:
         count = min(DAMAGED, config.acquisitions)
-        hurt = DamagedViews(views, shuffled.repeat(-(-count // len(held)))[:count], config.seed)
+        hurt = DamagedViews(views, shuffled.repeat(-(-count // len(held)))[:count], config.seed, teacher.region)
         damaged = look_at_damaged(look, hurt, teacher, config.batch, progress)
     return learn(config, whole, folds, normals, damaged)
 

@@ -17,7 +17,10 @@ from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.region import Region
 
+DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
+STRETCH = 1.1  # of a part that is still the same part
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
 
@@ -26,6 +29,7 @@ class ViewCache:
 
     def __init__(self, images: Sequence[ImageLike], size: int, resize: int | None, directory: Path) -> None:
         self.images = list(images)
+        self.ratios: list[float] = []  # of those that were read
         self._size, self._resize = size, resize
         room = shutil.disk_usage(directory).free // 4  # the tokens need as much, and others some too
         self._cached = min(len(self.images), room // (6 * size * size))
@@ -54,10 +58,11 @@ class ViewCache:
         good: list[ImageLike] = []
         for index, image in enumerate(images):
             try:
-                view = cache._decode(image)
+                view, ratio = cache._decode(image)
                 if len(good) < cache._cached:
                     cache._kept[len(good)] = (view * STEPS).round().numpy().astype(np.uint16)
                 good.append(image)
+                cache.ratios.append(ratio)
             except NfadError as error:
                 if skip is None:
                     raise
@@ -72,10 +77,20 @@ class ViewCache:
         """Some of the views, in [0, 1]."""
         if len(indices) == 0 or int(indices.max()) < self._cached:
             return torch.from_numpy(self._kept[indices.numpy()].astype(np.float32)) / STEPS
-        return torch.stack([self._decode(self.images[int(index)]) for index in indices])
+        return torch.stack([self._decode(self.images[int(index)])[0] for index in indices])
 
-    def _decode(self, image: ImageLike) -> Float[Tensor, "3 size size"]:
-        return to_view(load_part(image), self._size, self._resize)[0]
+    def _decode(self, image: ImageLike) -> tuple[Float[Tensor, "3 size size"], float]:
+        """The view, and width over height of what it shows."""
+        view, geometry = to_view(load_part(image), self._size, self._resize)
+        return view, geometry.ratio
+
+
+def judged_ratios(ratios: Sequence[float]) -> tuple[float, float]:
+    """Of width to height: those of the fit's photos, and a tenth or (where they vary) their own spread beyond. A photo
+    of another shape would be stretched, and its part with it."""
+    logs = np.log(ratios)
+    beyond = max(np.log(STRETCH), float(logs.std()))
+    return float(np.exp(logs.min() - beyond)), float(np.exp(logs.max() + beyond))
 
 
 def check_enough(count: int) -> None:
@@ -102,15 +117,22 @@ class AcquiredViews:
 
 
 class DamagedViews(AcquiredViews):
-    """The same with a synthetic defect drawn on the part first; every other one in the light it was taken in."""
+    """The same with a synthetic defect drawn on the part first, where it is looked at; every other one in the light it
+    was taken in."""
 
-    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int) -> None:
+    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int, region: Region | None = None) -> None:
         super().__init__(views, images, seed)
+        self._seen = None if region is None else region.seen.numpy()
         self.kinds = tuple(ALL_KINDS[(index // 2) % len(ALL_KINDS)] for index in range(len(images)))
         self.as_taken = torch.arange(len(images)) % 2 == 0
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
-        damaged, _ = with_defect(view, self.kinds[index], np.random.default_rng([self._seed, index]))
+        draw = np.random.default_rng([self._seed, index])
+        damaged, where = with_defect(view, self.kinds[index], draw)
+        for _ in range(DRAWS - 1):
+            if self._seen is None or self._seen[where].mean() >= VISIBLE:
+                break
+            damaged, where = with_defect(view, self.kinds[index], draw)
         return damaged if self.as_taken[index] else super()._acquired(damaged, index)
 
 

@@ -1,4 +1,4 @@
-"""Networks that give layer maps: timm's by stage, or one of this package's teachers."""
+"""Networks that give layer maps: timm's by stage, a ViT's by block, or one of this package's teachers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from nfad.errors import NfadError
 from nfad.hosts.host import checked_images
 from nfad.vision import weights as weight_files
+from nfad.vision.devices import CPU
 from nfad.vision.networks import Cnn, Stages, create_stages, normalisation
 from nfad.vision.prior import foreground_prior
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.teacher import Teacher, VitTeacher, load_teacher
 
 Backbone = Callable[[Tensor], list[Tensor]]
 
@@ -26,11 +27,32 @@ class TeacherMaps:
         self.teacher = teacher
 
     def __call__(self, images: Tensor) -> list[Tensor]:
-        return [as_map(tokens) for tokens in self.teacher.tokens(images)]
+        return [as_map(tokens).to(images.device) for tokens in self.teacher.tokens(images)]
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         tokens, prior = self.teacher.tokens_and_prior(images)
-        return [as_map(block) for block in tokens], prior
+        return [as_map(block).to(images.device) for block in tokens], prior.to(images.device)
+
+
+class VitMaps:
+    """A ViT's tokens of some blocks laid out as maps, not unit; `last` puts them through its last norm.
+
+    Hosts that read a ViT take these: they normalise, average or reconstruct tokens each in its own way.
+    """
+
+    def __init__(self, teacher: VitTeacher, last: bool = True) -> None:
+        self.teacher, self.last = teacher, last
+
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        return self.maps_and_summary(images)[0]
+
+    def maps_and_summary(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The maps, and the CLS token of the last of these blocks."""
+        tokens, summaries = self.teacher.normed(images, self.last)
+        return [as_map(block).to(images.device) for block in tokens], summaries[-1].to(images.device)
+
+    def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        return self(images), self.teacher.tokens_and_prior(images)[1].to(images.device)
 
 
 class TimmMaps(nn.Module):
@@ -90,9 +112,9 @@ class EmbeddedStages(nn.Module):
         return dict(zip(indices, outputs, strict=True))
 
 
-def embedded_maps(layers: Sequence[int] = (2, 3)) -> TeacherMaps:
+def embedded_maps(layers: Sequence[int] = (2, 3), device: torch.device = CPU) -> TeacherMaps:
     """The embedded CNN (1/8 and 1/16 of the image, laid on 1/8): real weights without a download."""
-    return TeacherMaps(load_teacher("embedded-cnn", None, layers, (), 256))
+    return TeacherMaps(load_teacher("embedded-cnn", None, layers, (), 256, device))
 
 
 def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
@@ -100,11 +122,29 @@ def embedded_stages(layers: Sequence[int] = (1, 2, 3)) -> EmbeddedStages:
     return EmbeddedStages(weight_files.embedded_cnn(), layers)
 
 
+def vit_maps(
+    name: str = "embedded-vit",
+    blocks: Sequence[int] = (11,),
+    weights: str | None = None,
+    last: bool = True,
+    device: torch.device = CPU,
+) -> VitMaps:
+    """A ViT by the names that teachers have; the embedded one comes with the installation."""
+    teacher = load_teacher(name, weights, blocks, (9, 11), 256, device)
+    if not isinstance(teacher, VitTeacher):
+        raise NfadError(f"this host reads the tokens of a ViT; {name} is none: name one, e.g. embedded-vit")
+    return VitMaps(teacher, last)
+
+
 def timm_maps(tag: str, layers: Sequence[int] = (2, 3), weights: str | None = None, **options: Any) -> TimmMaps:
-    """Any timm network; (2, 3) are the stages PatchCore reads of a ResNet.
+    """Any timm network, or resnet50-v1 with its file; (2, 3) are the stages PatchCore reads of a ResNet.
 
     `weights`: None (from the hub), a local file or folder, or "untrained"; `options` go to `timm.create_model`.
     """
+    if tag == weight_files.KERAS_RESNET and weights is not None:
+        network = create_stages("resnet50", layers, **options)
+        weight_files.load_keras_resnet(network.model, weight_files.local_file(weights))
+        return TimmMaps(network)
     if weights is None:
         ways_out = ("pass weights=FILE_OR_FOLDER", "use embedded_maps(), whose weights come with the installation")
         with weight_files.reaching_hub(tag, ways_out):

@@ -65,10 +65,12 @@ class NuisanceFilter:
             features, prior = features_and_prior(host, part)
             clean = as_compared(host, features)
             families = families_of(interventions, rank, prior is not None)
-            seen = torch.ones(len(part), 1) if prior is None else prior
+            seen = torch.ones(len(part), 1) if prior is None else prior.cpu()
             for family, transforms in families.items():
                 for transform in transforms.values():
-                    moved = as_compared(host, host.features(intervene(transform, part, seen, generator)))
+                    # Made on the CPU, whose random numbers are the same on every machine.
+                    changed = intervene(transform, part.cpu(), seen, generator).to(part.device)
+                    moved = as_compared(host, host.features(changed))
                     for layer, (after, before) in enumerate(zip(moved, clean, strict=True)):
                         response = after - before
                         responses[layer, family].update(response.flatten(2).transpose(1, 2).cpu())

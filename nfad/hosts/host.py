@@ -40,7 +40,10 @@ class FeatureSource(Protocol):
 
 
 class Host(FeatureSource, Protocol):
-    """A detector that compares feature maps, with a bank, a reconstruction or a boundary it has learned."""
+    """A detector that compares feature maps, with a bank, a reconstruction or a boundary it has learned.
+
+    It works on the device of the images that it is given; a backbone given to it must be there, too.
+    """
 
     def score(self, images: Tensor, project: Project | None = None) -> HostScores:
         """Its verdict; whatever it compares, a map a layer as in `features`, goes through `project` just before."""

@@ -49,7 +49,7 @@ class PatchCore:
         images = _square(normal_images)
         if not 0 < share <= 1:
             raise NfadError(f"share must lie above 0 and at most 1; got {share}")
-        network = backbone or embedded_maps()
+        network = backbone or embedded_maps(device=images.device)
         rows, channels = [], ()
         for part in images.split(batch):
             layers = locally_pooled(network(part))

@@ -56,7 +56,7 @@ class ReContrast:
                 f"timm_maps(…); got {type(backbone).__name__}"
             )
         steps = steps_of(steps, 1, len(images), batch)
-        frozen = copy.deepcopy(backbone or embedded_stages()).eval().requires_grad_(False)
+        frozen = copy.deepcopy(backbone or embedded_stages().to(images.device)).eval().requires_grad_(False)
         features = FrozenFeatures(frozen, images, batch, progress)
         with torch.random.fork_rng(devices=[]):  # what a copied backbone drops at random draws from it too
             torch.manual_seed(seed)

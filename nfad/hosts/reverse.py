@@ -54,7 +54,7 @@ class RD4AD:
         """
         images = square_images(normal_images, cls.__name__)
         steps = steps_of(steps, epochs, len(images), batch)
-        encoder = backbone or embedded_stages()
+        encoder = backbone or embedded_stages().to(images.device)
         features = FrozenFeatures(encoder, images, batch, progress)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -125,7 +125,7 @@ class Embedding(nn.Module):
 
     def forward(self, layers: Maps) -> Tensor:
         grid = layers[-1].shape[2:]
-        shallow = [_on_grid(lower(maps), grid) for lower, maps in zip(self.lowered, layers[:-1], strict=True)]
+        shallow = [on_grid(lower(maps), grid) for lower, maps in zip(self.lowered, layers[:-1], strict=True)]
         return self.embedded(self.fused(torch.cat([*shallow, layers[-1]], dim=1)))
 
 
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
         """For each head the layers, shallow to deep, on the grids the encoder had them."""
         decoded: list[list[Tensor]] = []
         for stage, outputs, grid in zip(self.stages, self.outputs, reversed(grids), strict=True):
-            embedded = _on_grid(stage(embedded), grid)
+            embedded = on_grid(stage(embedded), grid)
             decoded.append(outputs(embedded))
         return [list(layers) for layers in zip(*reversed(decoded), strict=True)]
 
@@ -210,6 +210,6 @@ def _convolution(given: int, wanted: int, size: int, stride: int) -> nn.Sequenti
     return nn.Sequential(convolution, nn.BatchNorm2d(wanted), nn.ReLU())
 
 
-def _on_grid(maps: Tensor, grid: torch.Size) -> Tensor:
+def on_grid(maps: Tensor, grid: torch.Size) -> Tensor:
     """Only where a grid does not halve evenly is anything moved."""
     return maps if maps.shape[2:] == grid else F.interpolate(maps, grid, mode="bilinear", align_corners=False)

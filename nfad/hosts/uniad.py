@@ -58,7 +58,7 @@ class UniAD:
         """
         images = square_images(normal_images, cls.__name__)
         steps = steps_of(steps, epochs, len(images), batch)
-        layers = backbone or embedded_stages(STAGES)
+        layers = backbone or embedded_stages(STAGES).to(images.device)
         features = FrozenFeatures(lambda views: on_one_grid(layers(views)), images, batch, progress)
         channels, grid = [shape[0] for shape in features.shapes], features.shapes[0][1]
         if width % (2 * heads):

@@ -17,11 +17,13 @@ from nfad.paper.entanglement import entanglement
 from nfad.paper.estimates import Result
 from nfad.paper.mechanism import MechanismRow, mechanism
 from nfad.records import Dataset
+from nfad.reference.training import LATER
 from nfad.system.files import finite
 from nfad.system.progress import Progress
 from nfad.system.results import ResultCache, key_of
 from nfad.vision.caching import Remembering
 from nfad.vision.corruptions import Corruption
+from nfad.vision.devices import device_of
 from nfad.vision.teacher import Teacher, load_teacher
 
 FORMAT = 2  # raise it when a cell's contents change: older cells are then measured again
@@ -59,6 +61,7 @@ def run(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
+    device: str = "auto",
 ) -> dict[str, Result]:
     """Every cell's result by its key; those on disk are not measured again.
 
@@ -70,18 +73,18 @@ def run(
     todo = [cell for key, cell in wanted.items() if key not in results]
     if on_cell:
         on_cell(len(results), len(wanted))
-    for group in _together(todo, _sight):
+    for group in sights(todo):
         teacher: Teacher | None = None
         for fit in _together(group, lambda cell: json.dumps(cell.settings["config"], sort_keys=True)):
             config = fit[0].config
             if teacher is None:
-                loaded = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-                teacher = Remembering(loaded)
+                sight = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+                teacher = Remembering(load_teacher(*sight, device_of(device)))
                 for cell in group:  # a rank that cannot be is told of before the first fit, not after an hour
                     check_ranks(cell.config, teacher.channels)
             images = [sample.path for sample in fit[0].dataset.train]
-            workdir = cache.folder / f"{fit[0].key}.work" if config.reference == "student" else None
-            if workdir:
+            workdir = cache.folder / f"student-{training_key(fit[0])}" if config.reference == "student" else None
+            if workdir:  # kept: a trained student serves every table and variant that changes nothing of its training
                 workdir.mkdir(parents=True, exist_ok=True)
             detector = Detector.fit(images, config, progress=progress, teacher=teacher, workdir=workdir)
             for cell in fit:
@@ -90,10 +93,6 @@ def run(
                 results[cell.key] = result
                 if on_cell:
                     on_cell(len(results), len(wanted))
-            if workdir:
-                for file in workdir.iterdir():
-                    file.unlink()
-                workdir.rmdir()
     return results
 
 
@@ -148,6 +147,17 @@ def _mechanism_row(row: MechanismRow) -> dict[str, str | float]:
         "spearman": row.spearman,
         **asdict(row.count),
     }
+
+
+def sights(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells by what the teacher looks at: each group costs it one pass."""
+    return _together(cells, _sight)
+
+
+def training_key(cell: Cell) -> str:
+    """All that decides the student a cell's fit trains."""
+    settings = {name: value for name, value in cell.config.as_dict().items() if name not in LATER}
+    return key_of({"images": cell.settings["images"], "training": json.loads(json.dumps(settings))})
 
 
 def _sight(cell: Cell) -> Hashable:

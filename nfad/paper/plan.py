@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from nfad.config import Config
 from nfad.data.counts import TOTAL, published
@@ -23,11 +24,18 @@ from nfad.vision.teacher import EMBEDDED_ARCHITECTURE, FOUNDATIONS, load_teacher
 from nfad.vision.weights import UNTRAINED
 
 STUDENT_STEP = 3  # a step forward and back costs about three passes forward
+CARD = 20e12  # operations a second that a 24 GB card is taken to sustain in 32-bit floats with tensor cores
+VIEW, HALF, FLOAT = 2, 2, 4  # bytes of a view's channel, of a cached token's channel, of a prior's token
+BATCH = 4  # images that a pass is measured with
+ADAM = 16  # bytes a trained parameter: itself, its gradient and two moments
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Passes are images through a network; hours are passes times what one took here, on an untrained copy."""
+    """Passes are images through a network; hours are passes times what one took here, on an untrained copy.
+
+    `card_hours` are operations by a stated rate, not a measurement.
+    """
 
     cells: int
     finished: int
@@ -37,6 +45,10 @@ class Plan:
     student_passes: int
     weights: tuple[str, ...]
     hours: float
+    disk: int  # bytes of cached views and tokens while the largest set is fitted
+    memory: int  # bytes of the teacher and of a step of the student's training
+    operations: float  # multiplications and additions of all passes
+    card_hours: float
 
     def told(self) -> str:
         lines = [
@@ -44,7 +56,11 @@ class Plan:
             f"Images: {self.training_images} to fit on, {self.test_images} to judge.",
             f"Passes still to make: {self.teacher_passes} of a teacher, {self.student_passes} of a student.",
             *(f"Weights: {each}" for each in self.weights),
+            f"On disk while it runs: {self.disk / 1e9:.1f} GB of views and tokens.",
+            f"In memory: {self.memory / 1e9:.1f} GB of networks and of one training step.",
             f"On this machine about {_told_time(self.hours)}, not counting reading images and metrics.",
+            f"{self.operations / 1e12:,.0f} TFLOP: {_told_time(self.card_hours)} on a 24 GB card at {CARD / 1e12:.0f} "
+            "TFLOP/s: reckoned, not measured.",
         ]
         return "\n".join(lines)
 
@@ -77,13 +93,19 @@ def plan(cells: Sequence[Cell | HostCell], cache: ResultCache) -> Plan:
             fit = json.dumps([cell.settings["config"], images], sort_keys=True)
             students.setdefault(fit, config.epochs * len(cell.dataset.train) * STUDENT_STEP)
             students[fit] += len(cell.dataset.test)
-    seconds = 0.0
+    seconds, operations, memory, disk = 0.0, 0.0, 0, 0
     for teacher in dict.fromkeys(key[0][1:] for key in views):
         passes = sum(count for key, count in views.items() if key[0][1:] == teacher)
-        seconds += passes * _teacher_pass(*teacher)
+        cost = _teacher_pass(*teacher)
+        seconds, operations = seconds + passes * cost.seconds, operations + passes * cost.operations
+        memory = max(memory, cost.memory)
+        largest = max((n for key, n in views.items() if key[0][1:] == teacher and key[1:] == ("train",)), default=0)
+        disk = max(disk, largest * cost.kept)
     example = next((cell.config for cell in todo if cell.config.reference == "student"), None)
     if example:
-        seconds += sum(students.values()) * _student_pass(example)
+        cost, passes = _student_pass(example), sum(students.values())
+        seconds, operations = seconds + passes * cost.seconds, operations + passes * cost.operations
+        memory += cost.memory
     sets = {cell.settings["images"]: cell.dataset for cell in unique.values()}
     return Plan(
         cells=len(unique),
@@ -94,6 +116,10 @@ def plan(cells: Sequence[Cell | HostCell], cache: ResultCache) -> Plan:
         student_passes=sum(students.values()),
         weights=tuple(dict.fromkeys(told for cell in todo for told in _weights(cell.config))),
         hours=seconds / 3600,
+        disk=disk,
+        memory=memory,
+        operations=operations,
+        card_hours=operations / CARD / 3600,
     )
 
 
@@ -138,27 +164,53 @@ def _weights(config: Config) -> list[str]:
         told.append(f"{tag} from the hub, or --weights FILE where there is none")
     else:
         told.append(f"{config.teacher} from {config.weights}")
-    if config.reference == "student" and not config.student.startswith(UNTRAINED):
+    if config.reference == "student" and not config.student.startswith((UNTRAINED, "embedded")):
         source = config.student_weights or "the hub, or --set student_weights=FILE where there is none"
         told.append(f"{config.student} (student) from {source}")
     return told
 
 
-def _teacher_pass(name: str, blocks: Sequence[int], prior_blocks: Sequence[int], size: int) -> float:
-    """Seconds an image; weights do not change them, so that none are fetched to find out."""
+@dataclass(frozen=True)
+class Cost:
+    """Of one image through a network; memory is of the network, and where it is trained of a step of a batch."""
+
+    seconds: float
+    operations: float
+    memory: int
+    kept: int = 0  # bytes of its view and tokens on disk
+
+
+def _teacher_pass(name: str, blocks: Sequence[int], prior_blocks: Sequence[int], size: int) -> Cost:
+    """Weights do not change it, so that none are fetched to find out."""
     weights = None if name in EMBEDDED_ARCHITECTURE else UNTRAINED
     teacher = load_teacher(name, weights, blocks, prior_blocks, size)
-    return _seconds(lambda: teacher.tokens_and_prior(torch.zeros(4, 3, size, size))) / 4
+    images = torch.zeros(BATCH, 3, size, size)
+    held = sum(parameter.nbytes for parameter in teacher.network.parameters())
+    tokens = teacher.grid**2
+    kept = VIEW * 3 * size**2 + HALF * tokens * sum(teacher.channels) + FLOAT * tokens
+    return Cost(*_measured(lambda: teacher.tokens_and_prior(images)), held, kept)
 
 
-def _student_pass(config: Config) -> float:
+def _student_pass(config: Config) -> Cost:
     student = Student.build(config, (768,) * len(config.blocks), initial=False)
-    return _seconds(lambda: student(torch.zeros(4, 3, config.size, config.size))) / 4
+    images = torch.zeros(BATCH, 3, config.size, config.size)
+    kept: dict[int, int] = {}  # what a backward pass would need, by where it lies
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        student(images)
+    trained = sum(parameter.numel() for parameter in student.parameters())
+    return Cost(*_measured(lambda: student(images)), ADAM * trained + sum(kept.values()) * config.batch // BATCH)
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _measured(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds and operations an image of a batch."""
     with torch.inference_mode():
-        work()
+        with FlopCounterMode(display=False) as counter:
+            work()
         started = time.perf_counter()
         work()
-        return time.perf_counter() - started
+        return (time.perf_counter() - started) / BATCH, counter.get_total_flops() / BATCH

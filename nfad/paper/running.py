@@ -78,12 +78,14 @@ def run_table(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
+    device: str = "auto",
 ) -> list[Entry]:
     """Measure what is not yet on disk and lay everything out."""
     wanted = jobs(table, datasets, config, options)
     cells = [job.cell for job in wanted if isinstance(job.cell, Cell)]
     hosts = [job.cell for job in wanted if isinstance(job.cell, HostCell)]
-    results = run_hosts(hosts, cache, progress, on_cell) if hosts else run(cells, cache, progress, on_cell)
+    told = (cache, progress, on_cell, device)
+    results = run_hosts(hosts, *told) if hosts else run(cells, *told)
     entries: list[Entry] = []
     for dataset, method in dict.fromkeys((job.dataset, job.method) for job in wanted):
         mine = [job for job in wanted if (job.dataset, job.method) == (dataset, method)]

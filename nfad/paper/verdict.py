@@ -29,6 +29,7 @@ from nfad.system.progress import Progress
 from nfad.system.results import ResultCache, key_of
 from nfad.vision.caching import Remembering
 from nfad.vision.corruptions import Corruption, suite
+from nfad.vision.devices import device_of
 from nfad.vision.images import load_part, to_view
 from nfad.vision.strangers import COVERS, covered, empty_photos
 from nfad.vision.teacher import Teacher, load_teacher
@@ -118,6 +119,7 @@ def run_verdicts(
     cache: ResultCache,
     progress: Progress | None = None,
     on_cell: Callable[[int, int], None] | None = None,
+    device: str = "auto",
 ) -> list[Result]:
     """Every cell's result; those on disk are not measured again. The teacher looks at each view of a part once."""
     results: dict[str, Result] = {}
@@ -131,9 +133,8 @@ def run_verdicts(
             now = (cell.dataset.category, cell.config.teacher, cell.config.weights, cell.config.size)
             if teacher is None or now != sight:
                 config, sight = cell.config, now
-                teacher = Remembering(
-                    load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-                )
+                looks = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+                teacher = Remembering(load_teacher(*looks, device_of(device)))
             found = measure(cell, teacher, progress)
             cache.put(cell.settings, found)
         results[cell.key] = found
@@ -152,7 +153,8 @@ def measure(cell: VerdictCell, teacher: Teacher, progress: Progress | None = Non
         limits = {str(rate): held.at(held.supported(rate)) for rate in RATES}
         judge = lambda views: [_numbers(each) for each in detector.predict_views(views)]  # noqa: E731
     else:
-        judge, limits = _host(cell, torch.stack([_view(path, config) for path in normals]), progress)
+        views = torch.stack([_view(path, config) for path in normals])
+        judge, limits = _host(cell, views.to(teacher.device), progress)
     tested = _tested(cell)
     rows: list[list[Any]] = []
     for place, sample in enumerate(tested):
@@ -180,7 +182,8 @@ def _host(
         host = worn(host, 64, normals[held:], cell.config, progress)
 
     def scores(views: Tensor) -> list[float]:
-        return torch.cat([host.score(some).image for some in views.split(cell.config.batch)]).tolist()
+        some = views.to(normals.device).split(cell.config.batch)
+        return torch.cat([host.score(part).image for part in some]).tolist()
 
     own = scores(normals[:held])
     least = smallest_rate(held)

@@ -115,7 +115,7 @@ class Scorer:
 
     def predicted(self, views: Float[Tensor, "image 3 size size"]) -> list[Tensor] | None:
         """What a student, if it is one, expects of these views."""
-        return self.reference(views) if isinstance(self.reference, Student) else None
+        return self.reference.expected(views) if isinstance(self.reference, Student) else None
 
     def _compare(
         self, tokens: Tokens, predicted: Tokens | None, exclude: Tensor | None
@@ -140,7 +140,8 @@ class Scorer:
     ) -> list[Tensor]:
         """What a normal image would have for these raw tokens."""
         if isinstance(self.reference, Student):
-            return self.reference(images)
+            assert images is not None  # a student sees nothing else
+            return self.reference.expected(images)
         return [_expect(reference, t, exclude) for reference, t in zip(self.reference, tokens, strict=True)]
 
 

@@ -14,9 +14,10 @@ from torch.nn import functional as F
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.vision.networks import create, normalisation
-from nfad.vision.weights import UNTRAINED, from_hub, load_into, local_file
+from nfad.vision.weights import UNTRAINED, embedded_vit_state, from_hub, load_into, local_file
 
 PATCH = 16
+EMBEDDED, EMBEDDED_TAG, EMBEDDED_PATCH = "embedded-vit", "vit_small_patch14_dinov2", 14
 UNTRAINED_SIZES = {size: f"vit_{size}_patch16_224" for size in ("tiny", "small", "base")}
 
 
@@ -74,14 +75,22 @@ class Student(nn.Module):
         self, images: Float[Tensor, "image 3 h w"], masked: Bool[Tensor, "image patch"] | None = None
     ) -> list[Float[Tensor, "image token _"]]:
         """Unit predictions of the teacher's tokens, a block each, from images in [0, 1]."""
+        images = images.to(self.mean.device)
+        seen = self.side * self.model.patch_embed.patch_size[0]
+        if images.shape[-1] != seen:  # patches of 14: a smaller image on the same grid, as the embedded teacher sees it
+            images = F.interpolate(images, (seen, seen), mode="bilinear", antialias=True, align_corners=False)
         patches = self.model.patch_embed((images - self.mean) / self.std)
         if masked is not None:
             # Before positions are added (as in SimMIM), so that a masked token still knows where it is.
-            patches = torch.where(masked[..., None], self.mask_token, patches)
+            patches = torch.where(masked.to(self.mean.device)[..., None], self.mask_token, patches)
         tokens = self.model.blocks(self.model.norm_pre(self.model._pos_embed(patches)))
         tokens = self.model.fc_norm(self.model.norm(tokens))  # timm has the last norm in one, identity in the other
         tokens = tokens[:, self.model.num_prefix_tokens :]
-        return [F.normalize(self._on_grid(head(tokens)), dim=-1) for head in self.heads]
+        return [F.normalize(self._on_grid(head(tokens).float()), dim=-1) for head in self.heads]
+
+    def expected(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
+        """The same on the CPU, where the teacher's tokens are, too."""
+        return [tokens.cpu() for tokens in self(images)]
 
     def _on_grid(self, tokens: Float[Tensor, "image patch channel"]) -> Float[Tensor, "image token channel"]:
         if self.grid == self.side:
@@ -117,13 +126,17 @@ def random_masks(count: int, tokens: int, share: float, generator: torch.Generat
 def _backbone(config: Config, initial: bool) -> VisionTransformer:
     """The timm ViT that `config.student` names; with `initial` also its weights, else ones to be replaced."""
     name, weights = config.student, config.student_weights
+    if name == EMBEDDED:
+        return _embedded(config, initial)
     untrained = name.startswith(f"{UNTRAINED}-")
     tag = name.removeprefix(f"{UNTRAINED}-")
     tag = UNTRAINED_SIZES.get(tag, tag) if untrained else tag
     architecture = tag.split(".")[0]
     if not timm.models.is_model_in_modules(architecture, ["vision_transformer"]):
         sizes = ", ".join(f"{UNTRAINED}-{size}" for size in UNTRAINED_SIZES)
-        raise NfadError(f"student must be a plain timm ViT such as vit_base_patch16_224.mae, or {sizes}; got {name!r}")
+        raise NfadError(
+            f"student must be a plain timm ViT such as vit_base_patch16_224.mae, {EMBEDDED}, or {sizes}; got {name!r}"
+        )
     if untrained and weights is not None:
         raise NfadError(
             f"student={name!r} asks for random weights but student_weights={weights!r} is given; name the timm model "
@@ -137,7 +150,7 @@ def _backbone(config: Config, initial: bool) -> VisionTransformer:
     options = {"num_classes": 0, "img_size": config.size, "dynamic_img_size": False}
     ways_out = (
         "set student_weights=FILE",
-        'train a student from random weights with student="untrained-small"',
+        'take weights that are here with student="embedded-vit", or random ones with student="untrained-small"',
     )
     model = from_hub(tag, ways_out, **options) if fetched else create(tag, **options)
     plain = isinstance(model, VisionTransformer)
@@ -145,4 +158,16 @@ def _backbone(config: Config, initial: bool) -> VisionTransformer:
         raise NfadError(f"student must have patches of {PATCH}² and no attention pooling, which {architecture} has not")
     if initial and weights is not None:
         load_into(model, local_file(weights), tag)
+    return model
+
+
+def _embedded(config: Config, initial: bool) -> VisionTransformer:
+    """The embedded teacher's own network: the one pretrained student that needs no download."""
+    if config.student_weights is not None:
+        raise NfadError(f"student={EMBEDDED!r} has its weights; leave student_weights out")
+    side = config.size // PATCH * EMBEDDED_PATCH
+    model = create(EMBEDDED_TAG, num_classes=0, img_size=side, dynamic_img_size=False)
+    assert isinstance(model, VisionTransformer)  # as its tag says
+    if initial:
+        model.load_state_dict(embedded_vit_state(side))
     return model

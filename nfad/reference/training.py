@@ -19,6 +19,7 @@ from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.reference.student import Student, prior_weighted_loss, random_masks
 from nfad.system.files import replacing, scratch_beside
+from nfad.vision.devices import CPU, computing, trained_precision
 
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.05
@@ -55,12 +56,14 @@ def train_student(
     progress: Callable[[int, int, float], None] | None = None,
     grid: int | None = None,
     every: float = 60.0,
+    device: torch.device = CPU,
 ) -> Student:
     """Trains on `count` normal images, which `batch_of` gives by index; returns the student, ready for scoring.
 
     With `checkpoint` the training's state is written at the end of an epoch, at most once in `every` seconds, and
     after the last; an existing one is resumed, to bitwise the student an uninterrupted run gives (same machine,
-    same number of threads). `progress` hears of each epoch: how many are done, how many there are, mean loss.
+    same number of threads, same device). `progress` hears of each epoch: how many are done, how many there are, mean
+    loss.
     """
     if count < 1:
         raise NfadError(f"the student needs at least 1 normal image to train on; got {count}")
@@ -69,13 +72,15 @@ def train_student(
         saver = Checkpoint.of(Path(checkpoint), config, channels, count, batch_of, grid)
     saved = saver.read() if saver else None
     if saved is None:
-        done, student = 0, Student.build(config, channels, grid)
+        done, student = 0, Student.build(config, channels, grid).to(device)
         optimizer = adamw(student, config.learning_rate)
     else:
-        done, student = saved.epoch, Student.from_state(config, channels, saved.student, grid)
+        done, student = saved.epoch, Student.from_state(config, channels, saved.student, grid).to(device)
         optimizer = adamw(student, config.learning_rate)
         for name, parameter in student.named_parameters():
-            optimizer.state[parameter] = saved.moments[name]
+            kept = {key: each.to(device) for key, each in saved.moments[name].items()}
+            # AdamW counts its steps on the CPU, wherever the parameters are.
+            optimizer.state[parameter] = kept | {"step": saved.moments[name]["step"]}
     student.eval()  # dropout and stochastic depth off; nothing else in a ViT knows the mode
     written = time.monotonic()
     for epoch in range(done, config.epochs):
@@ -130,7 +135,10 @@ def _train_epoch(
     for indices in torch.randperm(count, generator=generator).split(config.batch):
         images, tokens, prior = batch_of(indices)
         masked = random_masks(len(indices), student.tokens, config.mask, generator)
-        loss = prior_weighted_loss(tokens, student(images, masked), prior)
+        device = student.mean.device
+        with computing(device, trained_precision(device)):
+            predicted = student(images, masked)
+        loss = prior_weighted_loss([block.to(device) for block in tokens], predicted, prior.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -208,7 +216,7 @@ class Checkpoint:
             tensors |= {f"{key}.{name}": optimizer.state[parameter][key] for key in MOMENTS}
         header = {"format": FORMAT, "epoch": str(epoch), "training": json.dumps(self.training)}
         with replacing(self.path) as file:
-            file.write(save(tensors | {"images": self.images}, header))
+            file.write(save({name: each.cpu() for name, each in tensors.items()} | {"images": self.images}, header))
 
     def _belongs(self, header: dict[str, str]) -> None:
         if header.get("format") != FORMAT:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
-import os
-import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import BinaryIO
 
 import numpy as np
 
 from nfad.errors import NfadError
 from nfad.model import Model, why_failed
-from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, RECORD_FIELDS, UNREADABLE, InspectionRecord, Prediction, utc_now
 from nfad.report.card import changed
+from nfad.report.overlays import picture_name, pictures_in
 from nfad.report.page import Page, about
 from nfad.report.pictures import SIDE, bounded, full_at, save_png, triptych
-from nfad.system.files import LONGEST_NAME, cut_name, inert, ready_folder, replacing, sha256_of, strict_json, writing
+from nfad.system.files import inert, ready_folder, replacing, sha256_of, strict_json, writing
 from nfad.system.progress import Skip
 from nfad.vision.pixels import eight_bits, find_images, load_part
 
@@ -65,7 +61,6 @@ class _Taken:
 
     path: Path
     name: Path
-    since: float  # on the clock of `entries`
     sha256: str = ""
     photo: np.ndarray | None = None
     unreadable: str = ""  # why, if it is
@@ -105,7 +100,8 @@ def inspect(
     """Judge every image; with `out`, write results.csv, results.jsonl, overlays/ and index.html there.
 
     `name` is the model's in the records. `on_record` is told of every image, `skip` also of those that
-    cannot be read. A run that fails leaves the results of an earlier one as they were.
+    cannot be read. A run that fails leaves the results of an earlier one as they were; one that does not takes their
+    place, overlays included.
     """
     summary = Summary()
     with ExitStack() as stack:
@@ -130,14 +126,11 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
     """Every image in order, each decoded once, in memory that does not grow with their number."""
     places = expand(inputs)
     underway: deque[_Taken] = deque()  # ahead of the verdicts by a batch at most, and what is unreadable among it
-    count, elsewhere = 0, 0.0  # seconds that whoever takes the entries spent on them: not the model's
-
-    def clock() -> float:
-        return time.perf_counter() - elsewhere
+    count, spent, since = 0, 0.0, time.perf_counter()  # seconds of those under way, and of the clock
 
     def pixels() -> Iterator[np.ndarray]:
         for path, label in places:
-            taken = _Taken(path, label, clock())
+            taken = _Taken(path, label)
             underway.append(taken)
             try:
                 image = load_part(path)
@@ -158,20 +151,24 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         underway[-1].unreadable = reason.replace("the array", str(underway[-1].path))
 
     def finished(prediction: Prediction | None = None) -> Entry:
-        nonlocal count
+        nonlocal count, spent, since
+        now = time.perf_counter()
+        spent, since = spent + now - since, now
+        # A batch is read and judged as one: of the time that it took, every image under way has an equal share.
+        share = spent / len(underway)
+        spent -= share
         taken, count = underway.popleft(), count + 1
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        milliseconds = round((clock() - taken.since) * 1000, 1)
+        moment, milliseconds = utc_now(), round(1000 * share, 1)
         if prediction is None:
             record = InspectionRecord(
-                id=str(count), time=now, image=str(taken.path), sha256=taken.sha256 if taken.failed else "",
+                id=str(count), time=moment, image=str(taken.path), sha256=taken.sha256 if taken.failed else "",
                 model=name, model_sha256=model.sha256, verdict=NOT_JUDGED if taken.failed else UNREADABLE,
                 explanation=taken.failed or taken.unreadable, milliseconds=milliseconds,
             )  # fmt: skip
             return Entry(record, taken.name)
         prediction = replace(prediction, source=str(taken.path))
         record = InspectionRecord.of(
-            prediction, id=str(count), time=now, image=str(taken.path), sha256=taken.sha256, model=name,
+            prediction, id=str(count), time=moment, image=str(taken.path), sha256=taken.sha256, model=name,
             model_sha256=model.sha256, false_alarm_rate=model.false_alarm_rate, milliseconds=milliseconds,
         )  # fmt: skip
         return Entry(record, taken.name, prediction, taken.photo)
@@ -213,9 +210,8 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
                 yield finished(alone(underway[0]) if failed else None)
 
     for entry in in_order():
-        handed = time.perf_counter()
         yield entry
-        elsewhere += time.perf_counter() - handed
+        since = time.perf_counter()  # what whoever takes the entries does with them is not the model's
 
 
 @contextmanager
@@ -229,7 +225,7 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
         # Left in the reverse of this order: the page needs the most room, so nothing has its name before it is written.
         table = stack.enter_context(replacing(folder / "results.csv"))
         lines = stack.enter_context(replacing(folder / "results.jsonl"))
-        pictures = stack.enter_context(_merged_into(folder / "overlays")) if overlays else None
+        pictures = stack.enter_context(pictures_in(folder / "overlays"))
         page = stack.enter_context(Page(folder / "index.html", "Inspection", about(model).items(), scale))
         writer = csv.writer(_Text(table))
         writer.writerow(RECORD_FIELDS)
@@ -244,8 +240,8 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
                 page.add_failure(entry.record.image, entry.record.explanation, readable=entry.record.is_readable)
                 return
             page.add(entry.photo, entry.prediction)
-            if pictures:
-                target = pictures / entry.name.with_name(_picture_name(entry.name))
+            if overlays:
+                target = pictures / entry.name.with_name(picture_name(entry.name))
                 with writing(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                 save_png(triptych(entry.photo, entry.prediction, scale), target)
@@ -253,35 +249,6 @@ def results_in(folder: Path, model: Model, overlays: bool) -> Iterator[Callable[
         yield add
         table.flush()  # a full disk is told of here
         lines.flush()
-
-
-def _picture_name(image: Path) -> str:
-    """The image's own with a suffix more; one that is too long for that is cut, and bears a hash to be itself."""
-    name = f"{image.name}.png"
-    if len(os.fsencode(name)) <= LONGEST_NAME:
-        return name
-    end = f"-{hashlib.sha256(os.fsencode(image.name)).hexdigest()[:12]}.png"
-    return cut_name(image.stem, LONGEST_NAME - len(end)) + end
-
-
-@contextmanager
-def _merged_into(folder: Path) -> Iterator[Path]:
-    """A scratch folder whose files move to `folder` when the block ends well; what else lies there stays."""
-    if folder.exists() and not folder.is_dir():
-        raise NfadError(f"{folder} is a file; remove it, or name another folder to write into")
-    with writing(folder):
-        scratch = Path(mkdtemp(prefix=".nfad-", suffix=".tmp", dir=folder.parent))
-    try:
-        yield scratch
-        try:
-            for file in [path for path in scratch.rglob("*") if path.is_file()]:
-                target = folder / file.relative_to(scratch)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(file, target)
-        except OSError as error:
-            raise NfadError(f"cannot write {folder}: {error.strerror or error}; is something else there?") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Text:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nfad.evaluation.evaluate import corrupted
+from nfad.evaluation.foreign import ForeignFinding
 from nfad.evaluation.scores import worth_showing
 from nfad.evaluation.session import Finding
-from nfad.evaluation.tally import METRICS, VERDICTS, mask_of
+from nfad.evaluation.tally import METRICS, VERDICTS, Arm, EvaluationRow, mask_of
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
 from nfad.report.evaluation import Picture, report_of, write_report
 from nfad.report.page import about
 from nfad.report.pictures import full_at
+from nfad.stats.intervals import Interval
 from nfad.system.files import inert, replacing
 from nfad.system.progress import Progress
 from nfad.vision.images import load_part, pixels_of, to_view
@@ -75,19 +77,48 @@ def picture_of(finding: Finding, index: int) -> Picture:
     return Picture(sample, dataclasses.replace(prediction, source=str(sample.path)), mask, pixels_of(view))
 
 
-def _result_lines(findings: Sequence[Finding]) -> list[list[object]]:
+def write_foreign(findings: Sequence[ForeignFinding], folder: Path) -> list[Path]:
+    """results.csv and scores.csv of other programs' maps."""
+    lines: list[list[object]] = [_result_names()]
+    scores: list[list[object]] = [["dataset", "category", "corruption", "image", "kind", "domain", "anomalous"]]
+    scores[0] += ["program", "score", "threshold", "verdict"]
+    for finding in findings:
+        names = [finding.dataset.name, finding.dataset.category, finding.corruption]
+        for row in finding.rows:
+            for name, arm in row.arms.items():
+                gain = row.gains["i_auroc"] if list(row.arms).index(name) else Interval(0.0, 0.0, 0.0)
+                gains = [gain.value, gain.low, gain.high]
+                lines.append(_result_line(names, row, name, arm, gains))
+        for arm in finding.arms:
+            for sample, score in zip(finding.dataset.test, arm.scores, strict=True):
+                judged = math.isfinite(score) and math.isfinite(arm.threshold)
+                verdict = (ANOMALOUS if score > arm.threshold else NORMAL) if judged else NOT_JUDGED
+                told = [str(sample.path), sample.kind, sample.domain, int(sample.anomalous), arm.name]
+                scores.append([*names, *told, f"{score:.6g}", f"{arm.threshold:.6g}", verdict])
+    return [_write_csv(folder / "results.csv", lines), _write_csv(folder / "scores.csv", scores)]
+
+
+def _result_names() -> list[object]:
     bounds = [f"{metric}_{side}" for metric in BOUNDED for side in ("low", "high")]
     names = ["dataset", "category", "corruption", "domain", "arm", "good", "bad", *METRICS, *RATES, *bounds]
-    lines: list[list[object]] = [[*names, "i_auroc_gain", "i_auroc_gain_low", "i_auroc_gain_high"]]
+    return [*names, "i_auroc_gain", "i_auroc_gain_low", "i_auroc_gain_high"]
+
+
+def _result_line(names: Sequence[str], row: EvaluationRow, name: str, arm: Arm, gain: Sequence[float]) -> list[object]:
+    values = [getattr(arm, metric) for metric in (*METRICS, *RATES)]
+    values += [bound for metric in BOUNDED for bound in arm.intervals[metric]]
+    return [*names, row.domain, name, row.good, row.bad, *(f"{value:.6g}" for value in (*values, *gain))]
+
+
+def _result_lines(findings: Sequence[Finding]) -> list[list[object]]:
+    lines: list[list[object]] = [_result_names()]
     for finding in findings:
         names = [finding.dataset.name, finding.dataset.category, str(finding.corruption or "")]
         for row in finding.evaluation.rows:
             for name in ("unfiltered", "filtered"):
-                arm, gain = row.arms[name], row.gains["i_auroc"]
-                values = [getattr(arm, metric) for metric in (*METRICS, *RATES)]
-                values += [bound for metric in BOUNDED for bound in arm.intervals[metric]]
-                values += [gain.value, gain.low, gain.high] if name == "filtered" else [0.0, 0.0, 0.0]
-                lines.append([*names, row.domain, name, row.good, row.bad, *(f"{value:.6g}" for value in values)])
+                gain = row.gains["i_auroc"]
+                gains = [gain.value, gain.low, gain.high] if name == "filtered" else [0.0, 0.0, 0.0]
+                lines.append(_result_line(names, row, name, row.arms[name], gains))
     return lines
 
 

@@ -132,8 +132,8 @@ class Access:
         """None if the request needs a token and has none that holds."""
         if self.is_open:
             return Caller()
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        token = self.by_secret(given.strip()) if scheme.lower() == "bearer" else None
+        given = bearer_token(headers)
+        token = None if given is None else self.by_secret(given)
         for value in cookies(headers.get("cookie", ""), COOKIE):
             token = token or self._found(value, ((self.cookie(each), each) for each in self._known))
         return token and Caller(token.name, token.role)
@@ -143,6 +143,12 @@ class Access:
         given = value.encode("utf-8", "replace")
         matching = [token for wanted, token in known if hmac.compare_digest(given, wanted.encode())]
         return next((token for token in matching if token.revoked is None), None)
+
+
+def bearer_token(headers: Mapping[str, str]) -> str | None:
+    """What a program sends with every request; None where it sends none."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
 
 
 def cookies(header: str, name: str) -> Iterable[str]:

@@ -16,7 +16,7 @@ from nfad.service.routes import changes, health, history, inspections, models, p
 from nfad.service.routes.dependencies import ConcurrentUploads
 from nfad.service.security import Authentication, BodyLimit, LingeringClose
 from nfad.service.service import Service
-from nfad.service.throttle import LoginThrottle
+from nfad.service.throttle import TokenThrottle
 
 # Not asked of the system: some tell browsers that scripts are plain text, which they then refuse.
 MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -38,7 +38,7 @@ def create_app(service: Service) -> ASGIApp:
     )
     app.state.service = service
     app.state.uploads = ConcurrentUploads(service.settings.uploads_at_once)
-    app.state.logins = LoginThrottle()
+    app.state.logins = TokenThrottle()
     for routes in ROUTES:
         app.include_router(routes.router)
     add_error_handlers(app)
@@ -46,8 +46,8 @@ def create_app(service: Service) -> ASGIApp:
     for address, (content, media_type) in page.items():
         app.add_api_route(address, _static(content, media_type), include_in_schema=False)
     limited = BodyLimit(app, inspections.UPLOAD_PATHS)
-    authenticated = Authentication(limited, service.access, page)
-    return RequestIds(LingeringClose(authenticated, service.settings.upload_limit))
+    guarded = Authentication(limited, service.access, page, TokenThrottle())
+    return RequestIds(LingeringClose(guarded, service.settings.upload_limit))
 
 
 def _page() -> dict[str, tuple[bytes, str]]:

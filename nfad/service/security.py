@@ -13,7 +13,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nfad.service.access import OPERATE, VIEW, Access, Caller
+from nfad.service.access import OPERATE, VIEW, Access, Caller, bearer_token
+from nfad.service.errors import ApiError
+from nfad.service.throttle import TokenThrottle
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/v1/login", "/v1/logout", "/v1/me"})
@@ -53,10 +55,11 @@ def is_local_host(host: str) -> bool:
 
 class Authentication:
     """Checks every request before the application sees it, and adds the security headers to every response. Whatever
-    is not listed as public needs a token: the role view to read, operate for all else; routes may ask for more."""
+    is not listed as public needs a token: the role view to read, operate for all else; routes may ask for more. A
+    wrong one counts at every address, else a public one could be asked."""
 
-    def __init__(self, app: ASGIApp, access: Access, public: Collection[str]) -> None:
-        self._app, self._access = app, access
+    def __init__(self, app: ASGIApp, access: Access, public: Collection[str], throttle: TokenThrottle) -> None:
+        self._app, self._access, self._throttle = app, access, throttle
         self._public = PUBLIC_PATHS | frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,6 +88,13 @@ class Authentication:
         safe = scope["method"] in SAFE_METHODS
         if not safe and is_cross_origin(headers):
             return _error(403, "this request comes from another site's page; use the service's own")
+        given = bearer_token(headers)
+        if not self._access.is_open and given is not None:
+            client = scope["client"][0] if scope.get("client") else ""
+            try:
+                self._throttle.admit(client, self._access.by_secret(given) is not None)
+            except ApiError as error:
+                return JSONResponse({"error": str(error)}, error.status, error.headers)
         caller = scope.setdefault("state", {})["caller"] = self._access.caller(headers)
         if scope["path"] in self._public:
             return None

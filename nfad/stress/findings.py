@@ -17,10 +17,11 @@ ARMS = {"unfiltered": "without the filter", "filtered": "with the filter"}
 LEAST_LIMIT = 0.05  # a limit below this could not be told from luck on any sensible number of images
 NEAR = 0.8  # of the defects stopped as it is: with fewer a model no longer sees
 LEAST_FOUND = 0.3  # of the defects: a model that stops fewer as it is sees too little to hold anything
+LOST_LEVEL = 0.8  # of the interval that says whether more defects are lost than gained
 # How a model ceases to hold, in words; each is a field of Side.
 ENDS = {
     "breaks": "too many good parts flagged",
-    "blind": "too few defects found",
+    "blind": "too many defects missed",
     "refuses": "too many good parts not judged",
 }
 
@@ -71,8 +72,8 @@ class Curve:
 class Side:
     """How far an axis goes well in one direction, for one arm; None where something does not happen to the end.
 
-    It holds where few good parts are flagged, nearly as many defects are stopped as without the change, and few good
-    parts are not judged.
+    It holds where few good parts are flagged, most of the defects are stopped that are without the change, and few
+    good parts are not judged.
     """
 
     axis: Axis
@@ -132,13 +133,18 @@ class Findings:
         outwards = next(curve for curve in self.curves if curve.axis is axis).outwards(side)
         places = (
             first_above([point.alarms[arm] for point in outwards], self.limit),
-            first_blind([point.stopped(arm) for point in outwards]),
+            first_blind([self._stopped(axis, point.strength, arm) for point in outwards]),
             first_above([point.not_judged[arm] for point in outwards], self.limit),
         )
         first = min((place for place in places if place is not None), default=len(outwards))
         holds = outwards[max(first - 1, 0)]
         breaks, blind, refuses = (None if place is None else outwards[place].strength for place in places)
         return Side(axis, side, arm, breaks, blind, refuses, holds.strength, holds.arms[arm])
+
+    def _stopped(self, axis: Axis, strength: float, arm: str) -> np.ndarray:
+        """Which of the defects are not passed: found, or not judged (NaN)."""
+        step = self.steps[axis.name if strength else "", strength]
+        return ~(np.asarray(step.damaged[arm]) <= self.thresholds[arm])
 
     def both(self, axis: Axis, arm: str) -> list[Side]:
         """All sides of an axis, the negative first."""
@@ -179,13 +185,23 @@ def first_above(rates: Sequence[Interval], limit: float) -> int | None:
     return next((place for place, rate in enumerate(rates) if rate.low > limit), None)
 
 
-def first_blind(stopped: Sequence[float]) -> int | None:
-    """The first place that stops clearly less of the defects than the first one does, or too few to tell.
+def first_blind(stopped: Sequence[np.ndarray]) -> int | None:
+    """The first place that stops too few of the defects, and where that is no luck; which are stopped, at each place.
 
-    Not "certainly less", as with false alarms: a missed defect is worse, so here doubt counts against the model.
+    The defects are the same at every place, so what tells is how many were lost since the first one and how many
+    gained. A missed defect is worse than a false alarm, so less certainty is asked for than with those.
     """
-    least = least_stopped(stopped[0])
-    return next((place for place, share in enumerate(stopped) if share < least), None)
+    as_it_is = stopped[0]
+    if as_it_is.mean() < LEAST_FOUND:
+        return 0
+    least = least_stopped(as_it_is.mean())
+    for place, now in enumerate(stopped):
+        lost, gained = int((as_it_is & ~now).sum()), int((now & ~as_it_is).sum())
+        no_luck = lost > 0 and rate_interval(lost, lost + gained, LOST_LEVEL).low > 0.5
+        nearly_none = now.mean() < LEAST_FOUND and lost - gained > 1  # of a few images all may be lost
+        if now.mean() < least and (no_luck or nearly_none):
+            return place
+    return None
 
 
 def least_stopped(as_it_is: float) -> float:

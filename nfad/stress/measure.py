@@ -103,10 +103,12 @@ def read_parts(
     order = np.argsort(read)  # as in the folder, however they were drawn
     stacked = torch.stack([views[place] for place in order])
     part = torch.ones(len(stacked), 1, config.size, config.size, dtype=torch.bool)
+    if isinstance(detector, Detector) and detector.teacher.region is not None:
+        part &= detector.teacher.region.seen
     if tells_part(detector) if separate is None else separate:
         if not isinstance(detector, Detector):
             raise NfadError("what is background only the teacher's prior can say, which an exported model lacks")
-        part = torch.cat([_part(detector, batch) for batch in stacked.split(config.batch)])
+        part = part & torch.cat([_part(detector, batch) for batch in stacked.split(config.batch)])
     pairs = enumerate(zip(stacked, part[:, 0], strict=True))
     damaged = torch.stack([damage(view, mask, seed, index) for index, (view, mask) in pairs])
     return Parts(tuple(paths[read[place]] for place in order), stacked, part, damaged, seed)

@@ -23,10 +23,10 @@ def sentence(findings: Findings, curve: Curve) -> str:
 
 def shares_told(found: Verdicts, arm: str) -> str:
     """Good parts flagged, defects found and good parts not judged, of which the unfiltered score knows none."""
-    told = f"{found.false_alarms.value:.0%} flagged, {found.detections.value:.0%} of defects found"
+    told = f"{found.false_alarms.value:.0%} of good parts flagged, {found.detections.value:.0%} of defects found"
     if arm == "unfiltered" and not found.good_unjudged + found.bad_unjudged:
         return told
-    told += f", {found.good_not_judged.value:.0%} not judged"
+    told += f", {found.good_not_judged.value:.0%} of good parts not judged"
     return told + (f" ({found.bad_not_judged.value:.0%} of defects)" if found.bad_unjudged else "")
 
 
@@ -34,7 +34,7 @@ def range_told(findings: Findings, curve: Curve, arm: str) -> str:
     """How far an axis may change, in as few words as a table has room for."""
     axis, sides = curve.axis, findings.both(curve.axis, arm)
     if sides[0].ends == 0:
-        return "not even as it is"
+        return "not even unchanged"
     if not any(side.holds for side in sides):
         return f"less than {' or '.join(_weakest(sides))}"
     if len(sides) == 1:
@@ -88,7 +88,7 @@ def as_dict(findings: Findings) -> dict[str, object]:
 def _held(findings: Findings, curve: Curve, arm: str) -> str:
     sides = findings.both(curve.axis, arm)
     if sides[0].ends == 0:
-        return f"Does not hold even as it is: {sides[0].why}"
+        return f"Does not hold even for unchanged photos: {sides[0].why}"
     if not any(side.holds for side in sides):
         ends = " and ".join(f"{side.told()} ({side.why})" for side in sides if side.ends is not None)
         return f"Ends at the weakest strength tried, {ends}"
@@ -116,7 +116,7 @@ def _luck(findings: Findings, curve: Curve) -> str:
 
 def _counted(findings: Findings, curve: Curve) -> str:
     """Both errors and what is not judged, as it is and at the end of what was tried, by either arm."""
-    axis, ends = curve.axis, {"as it is": 0.0}
+    axis, ends = curve.axis, {"unchanged": 0.0}
     for side in axis.sides:
         last = axis.of_side(side)[-1]
         ends[f"at {axis.told(last)}"] = last
@@ -124,7 +124,7 @@ def _counted(findings: Findings, curve: Curve) -> str:
         arm: "; ".join(f"{name}: {shares_told(curve.at(strength).arms[arm], arm)}" for name, strength in ends.items())
         for arm in ARMS
     }
-    return f"With the filter {told['filtered']}. Without the filter {told['unfiltered']}."
+    return f"Counted with the filter, {told['filtered']}. Without the filter, {told['unfiltered']}."
 
 
 def _weakest(sides: Sequence[Side]) -> list[str]:

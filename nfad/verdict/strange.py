@@ -20,13 +20,18 @@ BELOW_OR_ABOVE = {  # what a photo is that has less, or more, of a number than t
 PLAIN = ("brightness", "dark", "bright", "flat", "noise", "contrast", "uneven", "colour")  # which is told first
 
 
-def why_strange(outside: Sequence[float]) -> str:
+def why_strange(outside: Sequence[float], strangeness: float) -> str:
     """`outside` has one number for each of the above, within ±1 where the fit's photos have been and negative below,
-    and then one for the content, within 1. Another part often has another colour, too: that is no reason then."""
+    and then one for the content, within 1. Another part often has another colour, too: that is no reason then.
+
+    The strangeness is that of the content or of the pixels, whichever is larger. Where it is the pixels', they are the
+    reason: in the dark no part looks like itself. Where it is the content's, that comes first: another part is often a
+    little darker, too.
+    """
     *photo, content = outside
     numbers = dict(zip(BELOW_OR_ABOVE, photo, strict=True))
-    for name in PLAIN if content <= 1 else PLAIN[:-1]:
-        words = BELOW_OR_ABOVE[name][numbers[name] > 0]
-        if abs(numbers[name]) > 1 and words:
-            return words
-    return NOT_THE_PART
+    beyond = [name for name in (PLAIN if content <= 1 else PLAIN[:-1]) if abs(numbers[name]) > 1]
+    pixels = next(filter(None, (BELOW_OR_ABOVE[name][numbers[name] > 0] for name in beyond)), "")
+    if pixels and content > 1 and content >= strangeness:
+        return f"{NOT_THE_PART}; {pixels}"
+    return pixels or NOT_THE_PART

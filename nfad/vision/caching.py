@@ -19,6 +19,7 @@ class Remembering:
     def __init__(self, teacher: Teacher, capacity: int = 6 * 2**30) -> None:
         self._teacher = teacher
         self.identity, self.channels, self.grid = teacher.identity, teacher.channels, teacher.grid
+        self.device, self.region = teacher.device, teacher.region
         self._tokens: dict[bytes, list[Tensor]] = {}
         self._priors: dict[bytes, Tensor] = {}  # of some of them
         self._left = capacity

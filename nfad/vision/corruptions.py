@@ -18,6 +18,7 @@ from scipy import ndimage, signal
 from nfad.errors import NfadError
 
 SEVERITIES = range(1, 6)
+NAMED = {"all": SEVERITIES, "visa_c": range(1, 4)}  # suites of all corruptions, by their severities
 
 
 def brightness(pixels: np.ndarray, shift: float, _: np.random.Generator) -> np.ndarray:
@@ -120,3 +121,18 @@ def suite(names: Iterable[str] | None = None, severities: Iterable[int] = SEVERI
     """Every named corruption (all four unless told) at every severity, name by name."""
     names, severities = CORRUPTIONS if names is None else names, tuple(severities)
     return tuple(Corruption.parse(f"{name}:{severity}") for name in names for severity in severities)
+
+
+def parse_suite(text: str) -> tuple[Corruption, ...]:
+    """With commas between: `contrast:3`, `contrast` (at all severities), `visa-c` (the paper's: all four at 1 to 3),
+    `all`; each corruption once, in that order."""
+    found: list[Corruption] = []
+    for each in text.split(","):
+        name = each.strip().replace("-", "_")
+        if name in NAMED:
+            found += suite(severities=NAMED[name])
+        elif ":" in name:
+            found.append(Corruption.parse(name))
+        else:
+            found += suite([name])
+    return tuple(dict.fromkeys(found))

@@ -34,7 +34,7 @@ def _expansion(grid: int, size: int, sigma: float) -> Float[Tensor, "size grid"]
 def pixel_maps(tokens: Float[Tensor, "image token"], size: int, sigma: float) -> Float[Tensor, "image size size"]:
     """Token map → smoothed pixel map of the model's view."""
     grid = math.isqrt(int(tokens.shape[1]))  # int(): the older ONNX exporter hands out shapes as tensors
-    expand = _expansion(grid, size, float(sigma))
+    expand = _expansion(grid, size, float(sigma)).to(tokens.device)
     return expand @ tokens.reshape(-1, grid, grid).to(expand.dtype) @ expand.T
 
 

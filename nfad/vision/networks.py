@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         blocks: nn.Sequential
         patch_embed: Patches
         embed_dim: int
+        norm: nn.Module
 
         def forward_intermediates(
             self,

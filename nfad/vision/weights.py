@@ -39,6 +39,7 @@ EMBEDDED = {
         "Apache-2.0",
     ),
 }
+KERAS_RESNET = "resnet50-v1"  # a teacher and backbone by its weight file alone
 UNTRAINED = "untrained"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors", "model.pth")
 
@@ -196,6 +197,26 @@ def load_into(model: nn.Module, path: Path, tag: str) -> None:
         reason = _first_line(error)
     if reason:
         raise NfadError(f"{path} does not hold the weights of {tag}: {reason}")
+
+
+def load_keras_resnet(model: nn.Module, path: Path) -> None:
+    """Keras' ResNet-50, version 1, into timm's: what its weights presume is put in place, then every tensor is loaded.
+
+    Stride 2 is the first convolution's in the first block of layers 2 to 4, not the second's; BatchNorm's ε is
+    1.001e-5; the input is BGR in 0…255 less a mean. Here images are RGB in [0, 1]: the first kernel's channels are
+    turned round, and mean and deviation are those of RGB.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 1.001e-5
+        elif isinstance(module, nn.Conv2d) and re.fullmatch(r"layer[234]\.0\.conv[12]", name):
+            module.stride = (2, 2) if name.endswith("conv1") else (1, 1)
+    load_into(model, path, KERAS_RESNET)
+    with torch.no_grad():
+        first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+        first.weight.copy_(first.weight.flip(1))
+    pretrained = {"mean": tuple(level / 255 for level in (123.68, 116.779, 103.939)), "std": (1 / 255,) * 3}
+    vars(model)["pretrained_cfg"] = {**vars(model)["pretrained_cfg"], **pretrained}
 
 
 def from_hub(tag: str, ways_out: tuple[str, str], **options: Any) -> Network:

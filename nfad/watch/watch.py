@@ -226,7 +226,7 @@ class Watch:
         id, prediction = self._recent
         if id == record.id and prediction is not None:
             return prediction
-        if record.model_sha256 != self._model.sha256 or record.score is None:  # no maps where there is no score
+        if record.model_sha256 != self._model.sha256 or record.threshold is None:  # no maps where a model failed
             return None
         try:
             return self._model.predict(self._folder / as_path(record.image))

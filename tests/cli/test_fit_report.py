@@ -41,8 +41,10 @@ def test_the_photos_that_a_rate_needs_are_told(photos):
 
 def test_strict_refuses_and_writes_nothing(photos):
     Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(photos / "b/black.png")
+    Image.open(photos / "a/0.png").save(photos / "b/copy.png")
     arguments = ("fit", photos / "a", photos / "b", "-o", photos / "m.nfad", *TINY)
     refused = nfad(*arguments, "--strict", code=2)
+    assert "copy.png is a copy of" in refused.stderr and "nothing was written" in refused.stderr
     assert "black.png shows nothing" in refused.stderr and not (photos / "m.nfad").exists()
     assert "black.png shows nothing" in nfad(*arguments).stderr and (photos / "m.nfad").exists()
 

@@ -224,3 +224,41 @@ def test_an_option_of_another_table_is_refused(table, option, user, tmp_path):
     told = nfad("benchmark", table, "demo", option, "1", "--out", tmp_path / "out", code=2).stderr
     assert f"{option} is for the table {user}; the table {table} does not use it" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_shifted_copies_are_written_told_and_read_again(root, model, tmp_path):
+    arguments = ("corrupt", f"folder={root}", "--suite", "contrast:3,gaussian_noise:1", "-o", tmp_path / "out")
+    found = json.loads(nfad(*arguments, "--json").stdout)
+    assert [each["corruption"] for each in found] == ["contrast:3", "gaussian_noise:1"]
+    assert {(each["images"], each["kept"], each["written"]) for each in found} == {(16, 20, 36)}
+    assert "was there already" in nfad(*arguments).stdout
+    [read] = json.loads(nfad("evaluate", "folder", found[0]["folder"], "--model", model, "--json").stdout)
+    assert [row["good"] for row in read["rows"]] == [4, 4, 8]
+    for wrong, words in (("fog:3", "a corruption is one of"), ("contrast:9", "must lie in 1..5")):
+        assert words in nfad("corrupt", root, "--suite", wrong, "-o", tmp_path / "new", code=2).stderr
+    assert not (tmp_path / "new").exists()
+    assert "lies in the data set" in nfad("corrupt", root, "--suite", "all", "-o", root / "x", code=2).stderr
+    assert not (root / "x").exists()
+
+
+def test_what_another_program_wrote_is_scored(root, tmp_path):
+    rng = np.random.default_rng(0)
+    for path in root.glob("t*/**/*.png"):
+        target = tmp_path / "rival" / path.relative_to(root).with_suffix(".npy")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        np.save(target, rng.uniform(size=(64, 64)) + ("square" in path.parts) * np.eye(64))
+    arguments = ("evaluate", "folder", root, "--maps", tmp_path / "rival", "--false-alarm-rate", 0.2)
+    [found] = json.loads(nfad(*arguments, "--out", tmp_path / "out", "--json").stdout)
+    assert found["programs"][0]["normals"] == 12 and found["rows"][-1]["arms"]["rival"]["i_auroc"] == 1.0
+    told = nfad(*arguments).stdout
+    assert "good flagged" in told and "bad found" in told and "at most 20.00% of good parts flagged" in told
+    with (tmp_path / "out" / "results.csv").open() as file:
+        assert {row["arm"] for row in csv.DictReader(file)} == {"rival"}
+    with (tmp_path / "out" / "scores.csv").open() as file:
+        verdicts = [row["verdict"] for row in csv.DictReader(file) if row["anomalous"] == "1"]
+    assert verdicts == ["anomalous"] * 8
+    assert (
+        "leave out --preset, --corrupt"
+        in nfad(*arguments, "--preset", "embedded", "--corrupt", "contrast:3", code=2).stderr
+    )
+    assert "does not exist" in nfad("evaluate", "folder", root, "--maps", tmp_path / "none", code=2).stderr

@@ -95,6 +95,9 @@ def photo(tmp_path):
     return tmp_path / "a.ppm", pixels.reshape(-1, 3).astype(np.float64).mean(axis=0)
 
 
+ANY = {"format": 5, "narrowest": 0.0, "widest": 1e6}
+
+
 def said(done):
     number = r"(-?[\d.e+-]+|-?nan|-?inf)"
     found = re.fullmatch(rf"([\w ]+)  score {number}  threshold {number}  unfiltered score {number}\n", done.stdout)
@@ -107,7 +110,7 @@ def said(done):
 def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above):
     path, (red, _, blue) = photo
     threshold = red - 0.25 if above else red + 0.25
-    metadata = {"format": 4, "unfiltered_threshold": 1.5, "threshold": threshold}
+    metadata = ANY | {"unfiltered_threshold": 1.5, "threshold": threshold}
     (exported / "model.json").write_text(json.dumps(metadata, indent=2))
     verdict, score, used, unfiltered = said(judge(exported, path))
     assert verdict == ("anomalous" if above else "normal")
@@ -116,7 +119,7 @@ def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above)
 
 def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
     path, (red, _, _) = photo
-    (exported / "model.json").write_text('{"threshold":-1e1,"format":4}')
+    (exported / "model.json").write_text('{"threshold":-1e1,"format":5,"narrowest":0,"widest":9}')
     path.write_bytes(path.read_bytes().replace(b"P6\n", b"P6\n# by a camera\n", 1))
     verdict, score, threshold, _ = said(judge(exported, path))
     assert (verdict, threshold) == ("anomalous", -10) and score == pytest.approx(red, rel=1e-4)
@@ -136,7 +139,7 @@ def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
 def test_what_the_fit_does_not_span_is_not_judged(judge, tmp_path, above, green, highest, verdict):
     """The rule is strangeness > 1, or > 2 where the score is above every normal's, as in nfad."""
     contract(tmp_path, strangeness=True)
-    metadata = {"format": 4, "threshold": 49.5 if above else 50.5, "highest": highest}
+    metadata = ANY | {"threshold": 49.5 if above else 50.5, "highest": highest}
     (tmp_path / "model.json").write_text(json.dumps(metadata))
     Image.fromarray(np.full((8, 6, 3), (50, green, 7), np.uint8)).save(tmp_path / "a.ppm")
     told, score, _, unfiltered = said(judge(tmp_path, tmp_path / "a.ppm"))
@@ -144,10 +147,19 @@ def test_what_the_fit_does_not_span_is_not_judged(judge, tmp_path, above, green,
     assert (told, score, unfiltered) == (wanted, 50, 7)
 
 
+@pytest.mark.parametrize(("narrowest", "verdict"), [(0.74, "normal"), (0.76, "not judged")])
+def test_a_photo_of_another_shape_is_not_judged(judge, tmp_path, narrowest, verdict):
+    """6 pixels wide and 8 high."""
+    contract(tmp_path, strangeness=True)
+    (tmp_path / "model.json").write_text(json.dumps(ANY | {"threshold": 99, "highest": 99, "narrowest": narrowest}))
+    Image.fromarray(np.full((8, 6, 3), (50, 7, 7), np.uint8)).save(tmp_path / "a.ppm")
+    assert said(judge(tmp_path, tmp_path / "a.ppm"))[0] == verdict
+
+
 @pytest.mark.parametrize("broken", ["score", "unfiltered_score"])
 def test_a_score_that_is_no_number_is_never_normal(judge, tmp_path, photo, broken):
     contract(tmp_path, broken=broken)
-    (tmp_path / "model.json").write_text('{"format": 4, "threshold": 1e6}')
+    (tmp_path / "model.json").write_text(json.dumps(ANY | {"threshold": 1e6}))
     assert said(judge(tmp_path, photo[0]))[0] == "not judged"
 
 
@@ -175,7 +187,7 @@ def test_a_real_export_is_judged_as_python_judges_it(judge, localization, tmp_pa
 
 def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     path, _ = photo
-    (exported / "model.json").write_text('{"format": 4, "threshold": 1}')
+    (exported / "model.json").write_text(json.dumps(ANY | {"threshold": 1}))
     (tmp_path / "cut.ppm").write_bytes(path.read_bytes()[:-1])
     Image.fromarray(part(1)).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
@@ -183,8 +195,8 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     (tmp_path / "bare/model.xml").touch()
     damaged = {
         "older": '{"format": 2, "threshold": 1}',
-        "without": '{"format": 4}',
-        "absurd": '{"format": 4, "threshold": 1e9}',
+        "without": '{"format": 5}',
+        "absurd": '{"format": 5, "threshold": 1e9}',
     }
     for name, metadata in damaged.items():
         (tmp_path / name).mkdir()
@@ -197,7 +209,7 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
         (exported, tmp_path / "a.png"): "is not a binary PPM",
         (tmp_path / "empty", path): "export with --to openvino",
         (tmp_path / "bare", path): "names no format",
-        (tmp_path / "older", path): "has another format than 4; export the model again",
+        (tmp_path / "older", path): "has another format than 5; export the model again",
         (tmp_path / "without", path): "names no threshold",
         (tmp_path / "absurd", path): "has a threshold that no model has",
     }.items():

@@ -154,7 +154,7 @@ def test_metadata_that_are_not_whole_are_told(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
     without = {name: value for name, value in metadata.items() if name != "held_out"}
-    for damaged in ({"format": 4}, metadata | {"backend": "tensorrt"}, without, metadata | {"files": {}}):
+    for damaged in ({"format": 5}, metadata | {"backend": "tensorrt"}, without, metadata | {"files": {}}):
         (copy / "model.json").write_text(json.dumps(sealed(damaged)))
         with pytest.raises(NfadError, match="is incomplete; copy the folder again"):
             Runtime.load(copy)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfad.drift import words
-from nfad.drift.camera import FROZEN_FROM, Camera, SameFrames
+from nfad.drift.camera import FROZEN_FROM, Camera, SameFrames, fault_of
 from nfad.drift.state import CAMERA, COVERED, DEFOCUSED, FROZEN, MISPLACED, SILENT
 from nfad.verdict.strange import BELOW_OR_ABOVE, why_strange
 
@@ -50,7 +50,7 @@ def test_the_count_is_that_of_the_last_photos_which_are_each_as_the_one_before(p
     ],
 )  # fmt: skip
 def test_three_photos_that_are_not_judged_for_the_camera_s_reason_are_its_state(outside, state):
-    why = why_strange([*(outside.get(name, 0) for name in BELOW_OR_ABOVE), 2 if not outside else 0])
+    why = why_strange([*(outside.get(name, 0) for name in BELOW_OR_ABOVE), 0 if outside else 2], 2)
     camera = Camera()
     for number in range(2):
         camera.update(f"t{number}", str(number), f"Not judged: {why}.")
@@ -77,3 +77,8 @@ def test_every_state_has_its_sentence_which_is_neither_steady_nor_absorbed():
     for state in CAMERA:
         told = words.camera(state, 3, 42) if state != FROZEN else words.frozen(3)
         assert "teady" not in told and "absorbed" not in told and told.endswith(".")
+
+
+def test_of_two_reasons_the_first_counts():
+    why = why_strange([*(-2 if name == "noise" else 0 for name in BELOW_OR_ABOVE), 3], 3)
+    assert fault_of(f"Not judged: {why}.") == MISPLACED

@@ -43,16 +43,14 @@ def test_what_stands_out_is_named_by_image():
     assert set(found) == {107, 120} and "defect" in found[107] and "another part" in found[120]
 
 
-def test_a_fit_tells_its_doubts_and_one_that_raises_ends_it():
+def test_a_fit_tells_its_doubts_and_a_strict_one_ends_with_all_of_them():
     told = []
     Detector.fit([*GOOD, GOOD[0]], tiny(), doubt=lambda image, why: told.append(why))
     assert any("copy" in why for why in told)
 
-    def refuse(image, why):
-        raise NfadError(why)
-
-    with pytest.raises(NfadError, match="copy"):
-        Detector.fit([*GOOD, GOOD[0]], tiny(), doubt=refuse)
+    strays = [GOOD[0], np.zeros_like(GOOD[0]), GOOD[1]]
+    with pytest.raises(NfadError, match="(?s)nothing was written.*image 12 is a copy.*13 shows nothing.*14 is a copy"):
+        Detector.fit([*GOOD, *strays], tiny(), strict=True)
 
 
 @pytest.mark.parametrize("stray", ["black", "other"])

@@ -20,14 +20,14 @@ def depends_on_its_seed_alone(fit, images):
     assert torch.equal(first.score(images).maps, again.score(images).maps)
 
 
-def finds_a_defect(host, images):
-    """Among normals it was not fitted on, at its place."""
+def finds_a_defect(host, images, leftmost=2):
+    """Among normals it was not fitted on, at its place; of a coarse grid's border cells the map is flat."""
     changed = images[:1].clone()
     changed[:, :, 30:42, 8:20] = torch.tensor([1.0, 0, 0])[:, None, None]
     found = score_images(host, torch.cat([images, changed]))
     assert found.image[-1] > found.image[:-1].max()
     peak = divmod(int(found.maps[-1].argmax()), 64)
-    assert 24 <= peak[0] < 48 and 2 <= peak[1] < 26
+    assert 24 <= peak[0] < 48 and leftmost <= peak[1] < 26
 
 
 def is_frozen(network):

@@ -1,10 +1,13 @@
 import csv
 import dataclasses
+import shutil
 
 import pytest
 from parts import tiny
 
 from nfad import Config, NfadError
+from nfad.data.catalog import load, recognise
+from nfad.data.demo import DEFECTS, write_demo
 from nfad.paper.cells import Cell
 from nfad.paper.layout import FIELDS, as_csv, as_markdown
 from nfad.paper.plan import announced, plan
@@ -12,6 +15,8 @@ from nfad.paper.published import lookup
 from nfad.paper.running import jobs, run_table, table_named, write_table
 from nfad.paper.table import Options
 from nfad.paper.tables import TABLES, methods
+from nfad.reference import training
+from nfad.reference.student import Student
 from nfad.system.results import ResultCache
 
 OPTIONS = Options(teachers=("vit_tiny_patch16_224",), severities=(1,), seeds=(1, 2), ranks=(2, 4))
@@ -137,6 +142,9 @@ def test_a_dry_run_counts_what_a_run_would_do(dataset, tmp_path):
     moved = before.teacher_passes - 12 - 5 * 12
     assert moved > 0 and moved % 2 == 0, "each intervention on two images"
     assert before.hours > 0 and before.student_passes == 0
+    # 12 views of 64² in 16 bits; tokens of two blocks on a 4² grid in 16 bits, and a prior
+    assert before.disk == 12 * (2 * 3 * 64**2 + 2 * 16 * 2 * 192 + 4 * 16)
+    assert before.operations > 0 and before.card_hours == pytest.approx(before.operations / 20e12 / 3600)
     run_table(TABLES["visa-c"], [dataset], config, OPTIONS, store)
     after = plan(wanted, store)
     assert (after.finished, after.teacher_passes, after.hours) == (5, 0, 0)
@@ -148,6 +156,38 @@ def test_a_dry_run_of_the_papers_settings_names_its_weights(dataset, tmp_path):
     found = plan([job.cell for job in jobs(TABLES["standard"], [dataset], config, OPTIONS)], ResultCache(tmp_path))
     assert found.student_passes == 3 * 12 * 3 + 12
     assert "untrained" in found.told() and "On this machine about" in found.told()
+    assert "GB of views and tokens" in found.told() and "reckoned, not measured" in found.told()
+    parameters = sum(each.numel() for each in Student.build(config, (768, 768), initial=False).parameters())
+    assert found.memory > 16 * parameters
+
+
+def test_the_papers_settings_run_on_aebads_layout(tmp_path):
+    """Rendered blades in the folders of AeBAD-S, a student trained for an epoch: what a card would run, but small."""
+    write_demo(tmp_path / "demo", train=12, good=2, bad=1)
+    shutil.move(tmp_path / "demo" / "train" / "good" / "same", tmp_path / "demo" / "train" / "good" / "background")
+    (tmp_path / "demo" / "demo.json").unlink()
+    shutil.move(tmp_path / "demo", tmp_path / "AeBAD_S")
+    [blade] = load(recognise(tmp_path), tmp_path)
+    assert blade.name == "aebad-s" and len(blade.train) == 12 and len(blade.test) == 4 * (2 + len(DEFECTS))
+    small = {"teacher": "vit_tiny_patch16_224", "weights": "untrained", "student": "untrained-test_vit", "epochs": 1}
+    config = Config.preset("paper", **small, size=64, resize=64, basis_size=64, holdout=0.3, pairs=2)
+    entries = run_table(TABLES["aebad"], [blade], config, OPTIONS, ResultCache(tmp_path / "cells"))
+    rows = {entry.row for entry in entries}
+    assert {f"{domain}/NFAD" for domain in ("same", "background", "illumination", "view", "mean", "pooled")} <= rows
+    assert next(e for e in entries if e.row == "view/NFAD" and e.column == "i_auroc").paper is not None
+
+
+def test_a_student_is_trained_once_for_all_tables(dataset, tmp_path, monkeypatch):
+    small = {"student": "untrained-test_vit", "epochs": 1, "size": 64, "resize": 72}
+    config, store = tiny(reference="student", order="fit-then-filter", **small), ResultCache(tmp_path)
+    trained = []
+    real = training._train_epoch
+    monkeypatch.setattr(training, "_train_epoch", lambda *given: trained.append(1) or real(*given))
+    for table in ("detection-ablation", "basis"):  # several bases on the same student
+        run_table(TABLES[table], [dataset], config, OPTIONS, store)
+    assert len(trained) == 1
+    run_table(TABLES["detection-ablation"], [dataset], config.changed(epochs=2), OPTIONS, store)
+    assert len(trained) == 3
 
 
 def test_a_set_that_is_not_at_hand_is_planned_by_its_published_counts(tmp_path):

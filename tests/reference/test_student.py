@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.reference.student import Student, prior_weighted_loss, random_masks
+from nfad.vision.teacher import load_teacher
 
 # timm's own test network: 64 channels, 6 blocks; 64² pixels make a grid of 4×4.
 TINY = Config(size=64, student="untrained-test_vit")
@@ -261,3 +262,43 @@ class TestLoss:
         loss.backward()
         assert abs(loss.item() - exact.item()) < torch.finfo(torch.float16).eps
         assert all(s.grad.abs().max() > 0 for s in student)
+
+
+class TestEmbedded:
+    """A student that starts from the embedded ViT's own weights."""
+
+    CONFIG = Config(size=64, student="embedded-vit")
+
+    def test_it_starts_as_the_embedded_teachers_network(self, images):
+        student = Student.build(self.CONFIG, (384,))
+        teacher = load_teacher("embedded-vit", None, (11,), (11,), 64)
+        for name, value in teacher.network.state_dict().items():
+            assert torch.equal(student.model.state_dict()[name], value), name
+        assert student.tokens == 16 and student(images)[0].shape == (2, 16, 384)
+        seen = {}
+        student.heads[0].register_forward_hook(lambda module, inputs, output: seen.update(tokens=inputs[0]))
+        student(images)
+        torch.testing.assert_close(seen["tokens"], teacher.normed(images, last=True)[0][0], atol=1e-4, rtol=1e-4)
+
+    def test_a_stored_one_needs_no_initial_weights(self, images, monkeypatch):
+        student = Student.build(self.CONFIG, (8,))
+        monkeypatch.setattr("nfad.reference.student.embedded_vit_state", None)
+        back = Student.from_state(self.CONFIG, (8,), student.state_dict())
+        assert torch.equal(back(images)[0], student(images)[0])
+
+    def test_it_learns(self, images):
+        """A step forward and back lowers the loss: its weights are not frozen."""
+        student = Student.build(self.CONFIG, (8,))
+        target, prior = F.normalize(torch.rand(2, 16, 8), dim=-1), torch.ones(2, 16)
+        before = prior_weighted_loss([target], student(images), prior)
+        before.backward()
+        with torch.no_grad():
+            for parameter in student.parameters():
+                if parameter.grad is not None:
+                    parameter -= 1e-3 * parameter.grad
+        assert student.model.blocks[0].attn.qkv.weight.grad.abs().max() > 0
+        assert prior_weighted_loss([target], student(images), prior) < before
+
+    def test_other_weights_are_refused(self):
+        with pytest.raises(NfadError, match="has its weights; leave student_weights out"):
+            Student.build(Config(size=64, student="embedded-vit", student_weights="x"), (8,))

@@ -161,7 +161,8 @@ def test_the_figure_of_the_first_break_names_its_condition(breaking, words):
 def test_the_first_screen_tells_both_errors_as_far_as_it_holds_and_what_ends_it():
     for arm in next(row for row in ranges_of(findings([("noise", 2)])) if row.axis == "noise").arms:
         assert [words.partition(" not")[0] for words in arm.there] == [
-            "as it is: 0% flagged, 100% of defects found" + (", 0%" if arm.name == "filtered" else "")
+            "as it is: 0% of good parts flagged, 100% of defects found"
+            + (", 0% of good parts" if arm.name == "filtered" else "")
         ]
         assert arm.then == ["2%: too many good parts flagged"] and arm.ends_at_once
     for arm in ranges_of(findings())[0].arms:

@@ -9,7 +9,7 @@ from nfad.service.access import hashed
 from nfad.service.errors import ApiError
 from nfad.service.security import is_cross_origin, is_local_host
 from nfad.service.settings import Retention, Settings, is_local
-from nfad.service.throttle import ATTEMPTS, CLIENTS, SECONDS, LoginThrottle
+from nfad.service.throttle import ATTEMPTS, CLIENTS, SECONDS, TokenThrottle
 
 TOKEN = "correct-horse-battery"
 CLOSED = [
@@ -22,6 +22,7 @@ CLOSED = [
 @pytest.fixture(scope="module")
 def locked(model, tmp_path_factory):
     with serving([model], tmp_path_factory.mktemp("data"), token=TOKEN) as client:
+        assert client.get("/v1/models", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
         yield client
 
 
@@ -32,7 +33,8 @@ def test_nothing_is_open_without_the_token(locked, method, address):
         {"Authorization": f"Bearer {TOKEN[:-1]}"}, {"Authorization": f"Bearer {TOKEN}x"}, {"Cookie": f"nfad={TOKEN}"},
         {"Cookie": b"nfad=\xff\xfe"}, {"Cookie": ";;;=,nfad"}, {"Authorization": b"Bearer \xff\xfe"},
     ):  # fmt: skip
-        assert locked.request(method, address, headers=headers).status_code == 401, headers
+        assert locked.request(method, address, headers=headers).status_code in (401, 429), headers
+    assert locked.request(method, address).status_code == 401
 
 
 def test_the_token_opens_and_the_cookie_is_not_the_token(locked):
@@ -165,7 +167,7 @@ def test_names_and_origins_by_themselves():
 
 def test_a_client_has_a_few_attempts_a_minute_and_others_are_not_held_up():
     now = [0.0]
-    throttle = LoginThrottle(lambda: now[0])
+    throttle = TokenThrottle(lambda: now[0])
     for _ in range(ATTEMPTS):
         throttle.check("a")
         throttle.failed("a")
@@ -182,7 +184,7 @@ def test_a_client_has_a_few_attempts_a_minute_and_others_are_not_held_up():
 
 
 def test_a_thousand_clients_are_remembered_and_no_more():
-    throttle = LoginThrottle(lambda: 0.0)
+    throttle = TokenThrottle(lambda: 0.0)
     for number in range(3 * CLIENTS):
         throttle.check(str(number))
         throttle.failed(str(number))
@@ -197,3 +199,29 @@ def test_logins_are_throttled_with_the_right_token_too_and_programs_go_on(model,
         assert client.post("/v1/login", json={"token": TOKEN}).status_code == 429
         known = {"Authorization": f"Bearer {TOKEN}"}
         assert client.post("/v1/inspect", files=image(), headers=known).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["/v1/models", "/v1/me"])
+def test_wrong_tokens_of_programs_are_throttled_also_where_none_is_needed(model, tmp_path, address):
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    with serving([model], tmp_path, token=TOKEN) as client:
+        answers = [client.get(address, headers={"Authorization": f"Bearer wrong-{i}"}) for i in range(2 * ATTEMPTS)]
+        first = 401 if address == "/v1/models" else 200
+        assert [each.status_code for each in answers] == ATTEMPTS * [first] + ATTEMPTS * [429]
+        assert 1 <= int(answers[-1].headers["retry-after"]) <= SECONDS and "wrong tokens" in answers[-1].json()["error"]
+        assert client.get("/v1/models", headers=right).status_code == 429  # or a guess would be told
+        assert client.post("/v1/login", json={"token": TOKEN}).status_code == 204  # has attempts of its own
+
+
+def test_whoever_has_sent_the_right_token_is_not_held_up_by_anothers_wrong_ones():
+    throttle = TokenThrottle(lambda: 0.0)
+    throttle.admit("proxy", True)
+    for _ in range(ATTEMPTS):
+        throttle.admit("proxy", False)
+    with pytest.raises(ApiError):
+        throttle.admit("proxy", False)
+    throttle.admit("proxy", True)
+    throttle.admit("other", True)
+    for number in range(2 * CLIENTS):
+        throttle.admit(str(number), True)
+    assert len(throttle._known) == CLIENTS

@@ -1,11 +1,14 @@
 """The rule that makes a verdict of numbers."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Geometry
 from nfad.verdict.prediction import Outputs, Rule
 from nfad.verdict.threshold import Threshold
 
@@ -59,3 +62,15 @@ def test_a_little_outside_and_above_every_normal_is_a_defect_at_any_rate(rate):
     rule = Rule.at(RULE.held_out, rate)
     out = Outputs(19.1, 0.0, MAP, MAP, participation=0.5, nuisance_fraction=0.1, strangeness=2.0, strange=STRANGE)
     assert rule(out).verdict == ANOMALOUS
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 10))
+def test_a_photo_of_another_shape_is_not_judged(one, other):
+    """It would be stretched; a view, with no photo around it, is judged, and all is by a model that cannot tell."""
+    low, high = sorted((one, other))
+    rule = dataclasses.replace(RULE, ratios=(low, high))
+    numbers = Outputs(0.0, 0.0, MAP, MAP, participation=0.5, nuisance_fraction=0.1)
+    for ratio in (low * 0.99, low * 1.001, high * 1.01):
+        geometry = Geometry(100, 100, 0, 0, 1.0, ratio)
+        assert rule(numbers, geometry).is_judged == (low <= ratio <= high)
+        assert rule(numbers).is_judged and RULE(numbers, geometry).is_judged

@@ -10,6 +10,7 @@ class Counting:
     def __init__(self):
         self.inner = load_teacher("vit_tiny_patch16_224", "untrained", (1, 3), (4, 5), 64)
         self.identity, self.channels, self.grid = self.inner.identity, self.inner.channels, self.inner.grid
+        self.device, self.region = self.inner.device, None
         self.looked = 0
 
     def tokens(self, images):

@@ -11,7 +11,7 @@ from PIL import Image
 from scipy import ndimage, stats
 
 from nfad.errors import NfadError
-from nfad.vision.corruptions import CORRUPTIONS, SEVERITIES, Corruption, suite
+from nfad.vision.corruptions import CORRUPTIONS, SEVERITIES, Corruption, parse_suite, suite
 
 SHIFTS = (0.1, 0.2, 0.3, 0.4, 0.5)
 FACTORS = (0.4, 0.3, 0.2, 0.1, 0.05)
@@ -236,3 +236,14 @@ def test_a_suite_is_every_name_at_every_severity():
         "defocus_blur:1", "defocus_blur:5", "contrast:1", "contrast:5",
     ]  # fmt: skip
     assert suite([]) == ()
+
+
+def test_a_suite_is_named_listed_or_both():
+    assert parse_suite("all") == suite()
+    assert parse_suite("visa-c") == suite(severities=(1, 2, 3))
+    assert parse_suite("contrast:3, defocus-blur") == (Corruption("contrast", 3), *suite(["defocus_blur"]))
+    assert parse_suite("contrast:3,contrast:3,visa-c")[0] == Corruption("contrast", 3)
+    assert len(parse_suite("contrast:3,contrast:3,visa-c")) == 12
+    for wrong, words in (("fog", "is one of"), ("", "is (one of|written)"), ("contrast:9", "1..5")):
+        with pytest.raises(NfadError, match=words):
+            parse_suite(wrong)

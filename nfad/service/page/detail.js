@@ -80,7 +80,7 @@ const reason = ({ explanation }) => {
 
 function scores(inspection, heading) {
   const { score, threshold, unfiltered_score, unfiltered_threshold, scale } = inspection;
-  if (!isJudged(inspection)) return unjudgedScores(inspection, heading);
+  if (!isJudged(inspection)) return el("p", { class: "soft" }, strangeWords(inspection));
   return el(
     "section",
     { "aria-label": "Score against threshold" },
@@ -100,23 +100,6 @@ function scores(inspection, heading) {
         strangeWords(inspection),
       ].join(" "),
     ),
-  );
-}
-
-// Compared with no threshold: on this photo there is nothing that it would decide.
-function unjudgedScores(inspection, heading) {
-  const { score, unfiltered_score, scale } = inspection;
-  return el(
-    "section",
-    { "aria-label": "Score" },
-    el(heading, {}, "Score, which says nothing about this part"),
-    el(
-      "div",
-      { class: "score" },
-      bar("With filter", score, null, scale),
-      bar("Without", unfiltered_score, null, scale),
-    ),
-    inspection.strangeness !== null && el("p", { class: "soft" }, strangeWords(inspection)),
   );
 }
 

@@ -26,7 +26,7 @@ REASONS = {
     503: "The database does not answer, or the service is stopping.",
     507: "The disk is full.",
 }
-ALWAYS = {401, 403, 422, 503}  # errors that any request may get
+ALWAYS = {401, 403, 422, 429, 503}  # errors that any request may get
 
 Responses = dict[int | str, dict[str, Any]]  # as FastAPI wants them
 

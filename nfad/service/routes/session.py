@@ -11,7 +11,7 @@ from nfad.service.access import COOKIE, Caller
 from nfad.service.errors import ApiError
 from nfad.service.routes.dependencies import ServiceDep, errors, get_caller
 from nfad.service.schemas import Me, TokenIn
-from nfad.service.throttle import LoginThrottle
+from nfad.service.throttle import TokenThrottle
 
 router = APIRouter(prefix="/v1", tags=["Page"])
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -21,7 +21,7 @@ COOKIE_SECONDS = 30 * 24 * 3600
 def login(request: Request, service: ServiceDep, given: TokenIn) -> Response:
     if service.access.is_open:
         raise ApiError(400, "this service has no token; there is nothing to log in to")
-    throttle: LoginThrottle = request.app.state.logins
+    throttle: TokenThrottle = request.app.state.logins
     client = request.client.host if request.client else ""
     throttle.check(client)
     token = service.access.by_secret(given.token)

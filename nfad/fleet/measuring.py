@@ -1,0 +1,88 @@
+"""Cells of a table and photos of a large test set over many workers; the numbers are those of a serial run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from nfad.detector import Detector
+from nfad.errors import NfadError
+from nfad.evaluation.evaluate import predictions_of
+from nfad.fleet.cluster import Cluster, placed
+from nfad.model import Model, load_model
+from nfad.paper.cells import Cell, run, sights
+from nfad.records import Prediction, Sample
+from nfad.system.progress import Progress
+from nfad.system.results import ResultCache
+from nfad.vision.corruptions import Corruption
+
+SHARD = 8  # batches of photos a task: short enough to wait for in order, long enough to be worth sending
+
+
+def measure_cells(
+    cells: Sequence[Cell],
+    cache: ResultCache,
+    cluster: Cluster,
+    on_cell: Callable[[int, int], None] | None = None,
+    device: str = "auto",
+) -> None:
+    """Measures what is not in the cache yet, and leaves it there: a task for all cells that a teacher sees alike."""
+    todo = [cell for cell in {cell.key: cell for cell in cells}.values() if cache.get(cell.settings) is None]
+    groups, done = sights(todo), len(cells) - len(todo)
+    folder = cache.folder.absolute()
+    for index, failed in cluster.run(_measure, [(group, folder, device) for group in groups]):
+        if isinstance(failed, Exception):
+            raise failed
+        done += len(groups[index])
+        if on_cell:
+            on_cell(done, len(cells))
+
+
+def _measure(cells: list[Cell], folder: Path, device: str, progress: Progress | None) -> None:
+    run(cells, ResultCache(folder), progress, device=device)
+
+
+def judging(cluster: Cluster, device: str = "auto") -> Callable[..., Iterator[Prediction]]:
+    """What `evaluate` may judge with: shards of the photos over the workers, predictions in the photos' order.
+
+    In order, because a bootstrap draws as images come: the metrics are then a serial run's to the last digit.
+    """
+
+    def judge(
+        model: Model, samples: Sequence[Sample], corruption: Corruption | None, seed: int
+    ) -> Iterator[Prediction]:
+        if not isinstance(model, Detector):
+            raise NfadError("an export judges on the machine it is for; leave out --ray, or give the fitted model")
+        size = SHARD * model.config.batch  # whole batches, as a serial run has them
+        with tempfile.TemporaryDirectory(prefix="nfad-") as folder:
+            file = cluster.place(model.save(Path(folder) / "model.nfad"))
+        shards = [(samples[start : start + size], start) for start in range(0, len(samples), size)]
+        items = [(file, shard, corruption, seed + start, model.config.weights, device) for shard, start in shards]
+        waiting: dict[int, list[Prediction]] = {}
+        wanted = 0
+        for index, found in cluster.run(_judge, items):
+            if isinstance(found, Exception):
+                raise found
+            waiting[index] = found
+            while wanted in waiting:
+                yield from waiting.pop(wanted)
+                wanted += 1
+
+    return judge
+
+
+def _judge(
+    file: Any, samples: list[Sample], corruption: Corruption | None, seed: int, weights: str | None, device: str,
+    _: Progress | None,
+) -> list[Prediction]:  # fmt: skip
+    path = placed(file)
+    assert path is not None
+    return list(predictions_of(_model(path, weights, device), samples, corruption, seed))
+
+
+@lru_cache(maxsize=1)
+def _model(path: Path, weights: str | None, device: str) -> Model:
+    return load_model(path, weights, device=device)
