@@ -45,8 +45,7 @@ ROOMS = {
     "service": {"drift", "errors", "model", "records", "report", "stats", "system", "vision"},
     "cli": {
         "artifact", "auto", "config", "data", "deploy", "detector", "errors", "evaluation", "fleet", "model", "paper",
-        "records",
-        "report", "service", "stress", "system", "verdict", "watch",
+        "records", "report", "service", "stress", "system", "verdict", "vision", "watch",
     },
     "__main__": {"cli"},
     "__init__": {"auto", "config", "detector", "errors", "model", "records"},
