@@ -30,13 +30,11 @@ def lines():
 
     handler, before = Keep(), log.level
     handler.setFormatter(JsonLines())
-    for each in (log, logging.getLogger("nfad.service")):
-        each.addHandler(handler)
+    logging.getLogger("nfad.service").addHandler(handler)
     log.setLevel(logging.INFO)
     yield found
     log.setLevel(before)
-    for each in (log, logging.getLogger("nfad.service")):
-        each.removeHandler(handler)
+    logging.getLogger("nfad.service").removeHandler(handler)
 
 
 def test_every_request_has_a_name_that_its_log_and_its_answer_tell(client, lines):
