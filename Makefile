@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test slow docs clean
+.PHONY: demo test slow soak docs clean
 demo: $(STAMP)
 	$(VENV)/bin/nfad demo --out demo
 
@@ -15,6 +15,10 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(PY) -m pytest -m slow
+
+# A station at full speed and under kills, e.g. make soak IMAGES=folder-of-good-photos MINUTES=60 KILLS=200
+soak: $(STAMP)
+	$(PY) benchmarks/soak.py $(IMAGES) --minutes $(or $(MINUTES),3) --kills $(or $(KILLS),20)
 
 $(STAMP): pyproject.toml
 	python3 -m venv $(VENV)

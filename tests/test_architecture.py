@@ -28,7 +28,7 @@ ROOMS = {
     "evaluation": {"config", "detector", "errors", "model", "records", "stats", "system", "verdict", "vision"},
     "hosts": {"detector", "errors", "evaluation", "operator", "reference", "stats", "system", "vision"},
     "anomalib": {"config", "deploy", "detector", "errors", "hosts", "operator", "system", "vision"},
-    "drift": {"errors", "records", "stats"},
+    "drift": {"errors", "records", "stats", "verdict"},
     "stress": {"detector", "errors", "model", "records", "stats", "system", "vision"},
     "report": {
         "config", "data", "detector", "errors", "evaluation", "model", "records", "stats", "stress", "system", "vision",

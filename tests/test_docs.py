@@ -21,10 +21,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def commands():
-    for name, command in typer.main.get_command(app).commands.items():
+    waiting = list(typer.main.get_command(app).commands.items())
+    while waiting:
+        name, command = waiting.pop()
         yield name, command
-        for inner, each in getattr(command, "commands", {}).items():
-            yield f"{name} {inner}", each
+        waiting += [(f"{name} {inner}", each) for inner, each in getattr(command, "commands", {}).items()]
 
 
 @pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")

@@ -1,16 +1,23 @@
-"""`nfad station`: keep what `nfad serve` has: backup and restore."""
+"""`nfad station`: look after what `nfad serve` keeps: backup, restore, and who may do what."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from nfad.cli.terminal import note, out
 
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
 station = typer.Typer(help="Look after a station: what `nfad serve` keeps.", no_args_is_help=True)
+tokens = typer.Typer(help="Who may do what; changes hold within a second, also while it runs.", no_args_is_help=True)
+station.add_typer(tokens, name="token")
 Data = Annotated[Path, typer.Option(help="The folder of `nfad serve --data`.")]
 Db = Annotated[
     str | None,
@@ -60,3 +67,66 @@ def restore(
     out.print(f"{held.inspections} inspections, {held.pictures} with pictures.", highlight=False)
     command = f"nfad serve {models} --data {data}{' --db …' if db else ''}"
     out.print(f"Go on with: {escape(command)}", soft_wrap=True, highlight=False)
+
+
+Name = Annotated[str, typer.Argument(help="Whose it is: a person, a camera, a program.")]
+
+
+@tokens.command()
+def add(
+    name: Name,
+    role: Annotated[
+        str, typer.Option(help="view: look; operate: also judge and review; administer: also what --lock locks.")
+    ],
+    data: Data = Path("inspections"),
+    db: Db = None,
+) -> None:
+    """Make a token and print it, this once; only its hash is kept.
+
+    Example: nfad station token add camera-3 --role operate
+    """
+    from nfad.service.access import make_token
+
+    with _engine(data, db) as engine:
+        print(make_token(engine, name, role))
+
+
+@tokens.command()
+def rotate(name: Name, data: Data = Path("inspections"), db: Db = None) -> None:
+    """Print a new token for a name; the old one is void."""
+    from nfad.service.access import rotate_token
+
+    with _engine(data, db) as engine:
+        print(rotate_token(engine, name))
+
+
+@tokens.command()
+def revoke(name: Name, data: Data = Path("inspections"), db: Db = None) -> None:
+    """Make a name's token void; its entries in the audit log stay."""
+    from nfad.service.access import revoke_token
+
+    with _engine(data, db) as engine:
+        revoke_token(engine, name)
+    out.print(f"{escape(name)} is revoked.", highlight=False)
+
+
+@tokens.command("list")
+def list_tokens(data: Data = Path("inspections"), db: Db = None) -> None:
+    """Name all tokens, their roles, and whether they were revoked."""
+    from nfad.service.access import all_tokens
+
+    with _engine(data, db) as engine:
+        for each in all_tokens(engine):
+            state = f"revoked {each.revoked}" if each.revoked else f"since {each.made}"
+            out.print(f"{escape(each.name)}  {each.role}  {state}", highlight=False)
+
+
+@contextmanager
+def _engine(data: Path, db: str | None) -> Iterator[Engine]:
+    """The station's database, made if it is not there yet: a token may be made before the first start."""
+    from nfad.service.settings import Settings
+    from nfad.service.store import Store
+    from nfad.system.files import ready_folder
+
+    with closing(Store(Settings(ready_folder(data), db).database)) as store:
+        yield store.engine

@@ -15,7 +15,12 @@ ABSORBED_AND_DEFECTS = "acquisition drift, absorbed by the filter, and more defe
 UNSETTLED = "more flagged parts, cause not settled"
 UNJUDGED = "many photos are not judged"  # before all others, which speak of the judged ones alone
 FROZEN = "the camera shows the same frame"  # before what is said of parts, which is then said of one
-VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED, FROZEN)
+COVERED = "the camera is covered"
+DEFOCUSED = "the camera is out of focus"
+MISPLACED = "the camera does not see the part"
+SILENT = "no photo comes from the camera"
+CAMERA = (SILENT, FROZEN, COVERED, DEFOCUSED, MISPLACED)
+VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED, *CAMERA)
 
 
 @dataclass(frozen=True)

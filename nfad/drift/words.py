@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from nfad.drift.state import ABSORBED, ABSORBED_AND_DEFECTS, DEFECTS, STEADY, UNABSORBED, Answer
+from nfad.drift.state import (
+    ABSORBED,
+    ABSORBED_AND_DEFECTS,
+    COVERED,
+    DEFECTS,
+    DEFOCUSED,
+    MISPLACED,
+    SILENT,
+    STEADY,
+    UNABSORBED,
+    Answer,
+)
 from nfad.records import FAMILY_WORDS
 from nfad.stats.intervals import rate_interval
 
@@ -72,6 +83,20 @@ def frozen(count: int) -> str:
         f"The last {count:,} photos show the very same frame: the camera, or what fetches its photos, has stopped, and "
         "their verdict is that of one part, whatever lies before the camera."
     )
+
+
+def camera(state: str, photos: int, seconds: float) -> str:
+    """What is to be said, and nothing else, of a camera that is not stopped, but no use either."""
+    if state == SILENT:
+        return (
+            f"No photo has come for {seconds:,.0f} s: the camera, its trigger or what fetches its photos has stopped."
+        )
+    reason = {
+        COVERED: "are dark, empty or half hidden: the camera, or its lamp, is covered",
+        DEFOCUSED: "are blurred beyond the fit's: the camera is out of focus, or its glass is dirty",
+        MISPLACED: "do not look like the fitted part: the camera is out of place, or it is another product",
+    }[state]
+    return f"The last {photos:,} photos or more {reason}. They are not judged."
 
 
 def with_unjudged(parts: str, judged: int, photos: int, unjudged: Answer) -> str:

@@ -11,7 +11,8 @@ from starlette.types import ASGIApp
 
 from nfad import __version__
 from nfad.service.errors import add_error_handlers
-from nfad.service.routes import health, history, inspections, models, pictures, review, session
+from nfad.service.logs import RequestIds
+from nfad.service.routes import changes, health, history, inspections, models, pictures, review, session
 from nfad.service.routes.dependencies import ConcurrentUploads
 from nfad.service.security import Authentication, BodyLimit, LingeringClose
 from nfad.service.service import Service
@@ -20,7 +21,7 @@ from nfad.service.throttle import TokenThrottle
 # Not asked of the system: some tell browsers that scripts are plain text, which they then refuse.
 MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 ABOUT = "Judge images against a model of good parts; every inspection is kept. See docs/service.md."
-ROUTES = (inspections, history, pictures, models, review, session, health)
+ROUTES = (inspections, history, pictures, models, review, changes, session, health)
 
 
 def create_app(service: Service) -> ASGIApp:
@@ -45,8 +46,8 @@ def create_app(service: Service) -> ASGIApp:
     for address, (content, media_type) in page.items():
         app.add_api_route(address, _static(content, media_type), include_in_schema=False)
     limited = BodyLimit(app, inspections.UPLOAD_PATHS)
-    guarded = Authentication(limited, service.settings.token, page, TokenThrottle())
-    return LingeringClose(guarded, service.settings.upload_limit)
+    guarded = Authentication(limited, service.access, page, TokenThrottle())
+    return RequestIds(LingeringClose(guarded, service.settings.upload_limit))
 
 
 def _page() -> dict[str, tuple[bytes, str]]:

@@ -24,11 +24,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from nfad import __version__
 from nfad.errors import NfadError
+from nfad.service.database import first_line, open_engine
 from nfad.service.models import NAME, Noted, models_noted
 from nfad.service.pictures import file_names, folder_of
 from nfad.service.record import Inspection, iso
 from nfad.service.settings import DATABASE
-from nfad.service.store import Filters, Store, batched, first_line, open_engine
+from nfad.service.store import Filters, Store, batched
 from nfad.service.tables import SCHEMA
 from nfad.system.archive import Add, archive, extract
 from nfad.system.files import locked, replacing, sync_folder, sync_tree

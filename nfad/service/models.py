@@ -15,10 +15,12 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from nfad.drift.state import CAMERA, FROZEN
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, InspectionRecord
 from nfad.report.pictures import full_at
+from nfad.service.changes import SERVICE
 from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
 from nfad.service.monitor import REPLAYED, Monitor
@@ -39,9 +41,18 @@ class ServedModel:
     """One model under a name. `model` is replaced as a whole when the false-alarm rate is changed."""
 
     def __init__(
-        self, name: str, model: Model, store: Store, pictures: PictureStore, metrics: Metrics, places: int, ids: Ids
+        self,
+        name: str,
+        model: Model,
+        store: Store,
+        pictures: PictureStore,
+        metrics: Metrics,
+        ids: Ids,
+        *,
+        places: int,
+        silent_after: float | None = None,
     ) -> None:
-        self.name, self.sha256 = name, model.sha256
+        self.name, self.sha256, self._silent_after = name, model.sha256, silent_after
         self._store, self._pictures, self._metrics, self._ids = store, pictures, metrics, ids
         self._changing = threading.Lock()  # rate, model and monitor together; nothing is kept meanwhile
         rate = store.rate(name)
@@ -51,16 +62,21 @@ class ServedModel:
         self.queue = Queue(name, lambda: self.model, self.keep, places, model.config.batch)
         for verdict in (NORMAL, ANOMALOUS, NOT_JUDGED):
             metrics.inspections.labels(name, verdict)  # from the start, so that an alert finds a zero and not nothing
+        metrics.places.labels(name).set(places)
         metrics.waiting.labels(name).set_function(lambda: self.queue.waiting)
         metrics.drift.labels(name).set_function(lambda: float(self.monitor.state().alarm))
-        metrics.frozen.labels(name).set_function(lambda: float(self.monitor.frozen))
+        metrics.frozen.labels(name).set_function(lambda: float(self.monitor.camera()[0] == FROZEN))
+        for state in CAMERA:
+            metrics.camera.labels(name, state).set_function(
+                lambda state=state: float(self.monitor.camera()[0] == state)
+            )
 
-    def set_rate(self, rate: float) -> None:
+    def set_rate(self, rate: float, who: str = SERVICE) -> None:
         """Set the false-alarm rate from the next image on, also after a restart."""
         self.check_rate(rate)
         with self._changing:
             model = self.model.at_rate(rate)
-            self._store.set_rate(self.name, rate)
+            self._store.set_rate(self.name, rate, who, self.model.false_alarm_rate)
             self.model = model
             self.monitor = self._replayed_monitor()
 
@@ -76,7 +92,7 @@ class ServedModel:
 
     def keep(self, results: Sequence[Result]) -> list[Inspection]:
         """Write the pictures, then all rows in one transaction: whatever has a row has its pictures."""
-        inspections = [self._inspection(each) for each in results]
+        inspections, since = [self._inspection(each) for each in results], time.perf_counter()
         self._pictures.put(
             [
                 Entry(
@@ -99,13 +115,16 @@ class ServedModel:
             for each, inspection in zip(results, inspections, strict=True):
                 self.monitor.update(inspection, each.frame)
         now = time.perf_counter()
+        if results:
+            self._metrics.commit.observe(now - since)
         for each, inspection in zip(results, inspections, strict=True):
             self._metrics.inspections.labels(self.name, inspection.verdict).inc()
             self._metrics.seconds.labels(self.name).observe(now - each.ticket.since)
         return inspections
 
     def _replayed_monitor(self) -> Monitor:
-        return Monitor(self.model, self._store.latest(self.name, self.sha256, REPLAYED))
+        past = self._store.latest(self.name, self.sha256, REPLAYED)
+        return Monitor(self.model, past, self._silent_after)
 
     def _inspection(self, result: Result) -> Inspection:
         prediction, upload, now = result.prediction, result.ticket.upload, datetime.now(UTC)

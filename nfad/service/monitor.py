@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nfad.drift import DriftMonitor, DriftState, SameFrames, numbers_of, words
-from nfad.drift.state import FROZEN
+from nfad.drift import Camera, DriftMonitor, DriftState, numbers_of, words
+from nfad.drift.camera import FAULT_FROM
+from nfad.drift.state import FROZEN, SILENT
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.service.record import Inspection
@@ -17,12 +18,12 @@ REPLAYED = 2000  # inspections replayed at a start or after a change of rate, in
 
 
 class Monitor:
-    """A DriftMonitor behind a lock, and whether the camera's frame stands still, which is told before all of parts."""
+    """A DriftMonitor behind a lock, and what is wrong with the camera, which is told before all of parts."""
 
-    def __init__(self, model: Model, past: Iterable[Inspection] = ()) -> None:
+    def __init__(self, model: Model, past: Iterable[Inspection] = (), silent_after: float | None = None) -> None:
         self._lock = threading.Lock()
         self._monitor = DriftMonitor(model.normals, flag_rate=model.false_alarm_rate)
-        self._frames = SameFrames()
+        self._camera = Camera(silent_after)
         for inspection in past:
             self.update(inspection)
 
@@ -30,7 +31,7 @@ class Monitor:
         """Take in the next inspection; a judged one that lacks a number says nothing about drift. `frame` is a hash of
         its pixels, which the store does not keep."""
         with self._lock:
-            self._frames.update(inspection.time, inspection.sha256, frame)
+            self._camera.update(inspection.time, inspection.sha256, inspection.explanation, frame)
             try:
                 self._monitor.update(numbers_of(inspection))
             except NfadError:
@@ -38,20 +39,18 @@ class Monitor:
 
     def state(self) -> DriftState:
         with self._lock:
-            state, frames = self._monitor.state(), self._frames
-            if not frames.frozen:
+            state, camera = self._monitor.state(), self._camera.state
+            if camera is None:
                 return state
-            told = words.frozen(frames.count)
-            if state.not_judged.alarm:  # a covered camera may show nothing but black; no part passes by it
+            told = words.camera(camera, FAULT_FROM, self._camera.silence) if camera != FROZEN else ""
+            told = told or words.frozen(self._camera.frames.count)
+            if state.not_judged.alarm and camera != SILENT:  # which is told first; no part passes by it
                 return replace(state, sentence=f"{state.sentence} {told}")
-            return replace(state, verdict=FROZEN, sentence=told)
+            return replace(state, verdict=camera, sentence=told)
 
-    def same_frames(self) -> tuple[int, str]:
-        """How many photos in a row show the newest one's frame, and the time of the first of them."""
+    def camera(self) -> tuple[str | None, str, int]:
+        """Its state, None while all is well; the time of the first photo of it; photos in a row with one frame."""
         with self._lock:
-            return self._frames.count, self._frames.since
-
-    @property
-    def frozen(self) -> bool:
-        with self._lock:
-            return self._frames.frozen
+            state, frames = self._camera.state, self._camera.frames
+            since = {FROZEN: frames.since, SILENT: ""}.get(state or "", self._camera.since)
+            return state, since, frames.count

@@ -24,6 +24,7 @@ from nfad.errors import NfadError
 from nfad.model import Model, is_shortage
 from nfad.records import Prediction
 from nfad.service.errors import ApiError
+from nfad.service.logs import request_id
 from nfad.service.pictures import THUMBNAIL_SIDE, for_display
 from nfad.service.record import Inspection
 from nfad.service.uploads import Upload
@@ -42,6 +43,7 @@ class Ticket:
     upload: Upload
     answer: Future[Inspection] = field(default_factory=Future)
     since: float = field(default_factory=time.perf_counter)
+    request: str | None = field(default_factory=request_id.get)  # that it came with, for the log
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Queue:
             said = ticket.upload.without_path(error).replace("the array", "the upload")
             ticket.answer.set_exception(ApiError(400, said))
         except Exception as error:
-            log.exception("an image could not be judged")
+            log.exception("an image could not be judged", extra={"request": ticket.request})
             short = ApiError(503, SHORT_OF_MEMORY, retry_after=5)
             ticket.answer.set_exception(short if is_shortage(error) else ApiError(500, FAILED))
         else:

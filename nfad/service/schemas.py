@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import (
     Annotated,
+    Any,
     Literal,
     NotRequired,  # pydantic takes typing's own from Python 3.12 on
 )
@@ -139,6 +140,24 @@ class Me(BaseModel):
     login_needed: bool
     logged_in: bool
     version: str
+    name: str | None = Field(description="Of the token; `local` where none is needed.")
+    role: Literal["view", "operate", "administer"] | None
+    may_change_verdicts: bool = Field(description="Whether it may set a rate.")
+
+
+class ChangeOut(BaseModel):
+    number: int
+    time: str
+    who: str = Field(description="The name of a token, or nfad serve, or nfad station.")
+    what: Literal["rate", "model", "review", "token"]
+    subject: str = Field(description="A model's or token's name, or an inspection's id.")
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class Changes(BaseModel):
+    changes: list[ChangeOut]
+    next: int | None
 
 
 class Metadata(BaseModel):
@@ -171,6 +190,7 @@ class ModelOut(BaseModel):
     rates: list[RateAt]
     queue: QueueOut
     drift: str = Field(examples=["steady"])
+    camera: str | None = Field(examples=["the camera is covered"])
 
 
 class Models(BaseModel):
@@ -235,6 +255,7 @@ class DriftOut(BaseModel):
     parts: int = Field(description="photos that were judged")
     since: int | None = Field(description="number of a part")
     since_time: str | None = Field(description="of the first photo that was not judged, if that is the alarm")
+    camera: str | None = Field(description="what is wrong with the camera; null while nothing is")
     same_frames: int = Field(description="photos in a row, to the newest, that show the very same frame")
     questions: dict[str, Question]
     normals: Block

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nfad.service.access import OPERATE, VIEW, Access, Caller, bearer_token
 from nfad.service.errors import ApiError
 from nfad.service.throttle import TokenThrottle
 
-COOKIE = "nfad"
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-PUBLIC_PATHS = frozenset({"/healthz", "/v1/login", "/v1/logout", "/v1/me"})
+PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/v1/login", "/v1/logout", "/v1/me"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -31,41 +30,6 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
-
-
-def session_cookie(token: str) -> str:
-    """What the page's cookie holds: derived from the token, so that the browser need not keep the token itself."""
-    return hmac.new(token.encode(), b"nfad page", hashlib.sha256).hexdigest()
-
-
-def tokens_match(given: str, token: str) -> bool:
-    """A constant-time comparison: its duration says nothing about the token."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
-
-
-def is_authenticated(headers: Mapping[str, str], token: str | None) -> bool:
-    """Whether a request carries the token or the session cookie; where there is no token, every request is."""
-    if token is None:
-        return True
-    given = bearer_token(headers)
-    if given is not None and tokens_match(given, token):
-        return True
-    return any(tokens_match(each, session_cookie(token)) for each in cookies(headers.get("cookie", ""), COOKIE))
-
-
-def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """What a program sends with every request; None where it sends none."""
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else None
-
-
-def cookies(header: str, name: str) -> Iterator[str]:
-    """The values under that name. Programs of the same host share this header and write what they like into it, at
-    which `http.cookies` stops reading, so it is only cut at its semicolons, as browsers do."""
-    for each in header.split(";"):
-        key, _, value = each.partition("=")
-        if key.strip() == name:
-            yield value.strip()
 
 
 def is_cross_origin(headers: Mapping[str, str]) -> bool:
@@ -91,10 +55,11 @@ def is_local_host(host: str) -> bool:
 
 class Authentication:
     """Checks every request before the application sees it, and adds the security headers to every response. Whatever
-    is not listed as public needs the token. A wrong one counts at every address, else a public one could be asked."""
+    is not listed as public needs a token: the role view to read, operate for all else; routes may ask for more. A
+    wrong one counts at every address, else a public one could be asked."""
 
-    def __init__(self, app: ASGIApp, token: str | None, public: Collection[str], throttle: TokenThrottle) -> None:
-        self._app, self._token, self._throttle = app, token, throttle
+    def __init__(self, app: ASGIApp, access: Access, public: Collection[str], throttle: TokenThrottle) -> None:
+        self._app, self._access, self._throttle = app, access, throttle
         self._public = PUBLIC_PATHS | frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,27 +76,38 @@ class Authentication:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
+        if self._access.is_stale:
+            await run_in_threadpool(self._access.refresh)
         await (self._error(scope) or self._app)(scope, receive, send_hardened)
 
     def _error(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
         # Without a token the only protection is that no other host name leads here (DNS rebinding).
-        if self._token is None and not is_local_host(headers.get("host", "")):
+        if self._access.is_open and not is_local_host(headers.get("host", "")):
             return _error(403, "this service answers only to localhost, 127.0.0.1 and [::1]; open it by that name")
-        if scope["method"] not in SAFE_METHODS and is_cross_origin(headers):
+        safe = scope["method"] in SAFE_METHODS
+        if not safe and is_cross_origin(headers):
             return _error(403, "this request comes from another site's page; use the service's own")
         given = bearer_token(headers)
-        if self._token is not None and given is not None:
+        if not self._access.is_open and given is not None:
             client = scope["client"][0] if scope.get("client") else ""
             try:
-                self._throttle.admit(client, tokens_match(given, self._token))
+                self._throttle.admit(client, self._access.by_secret(given) is not None)
             except ApiError as error:
                 return JSONResponse({"error": str(error)}, error.status, error.headers)
-        if scope["path"] not in self._public and not is_authenticated(headers, self._token):
+        caller = scope.setdefault("state", {})["caller"] = self._access.caller(headers)
+        if scope["path"] in self._public:
+            return None
+        if caller is None:
             response = _error(401, "this needs the service's token; log in, or send Authorization: Bearer TOKEN")
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
-        return None
+        needed = VIEW if safe else OPERATE
+        return None if caller.may(needed) else _error(403, not_allowed(caller, needed))
+
+
+def not_allowed(caller: Caller, needed: str) -> str:
+    return f"this needs a token of the role {needed}; {caller.name} may {caller.role}"
 
 
 class BodyLimit:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from nfad.service.access import Access, session_key
 from nfad.service.clock import CautiousClock
 from nfad.service.errors import ApiError
 from nfad.service.metrics import Metrics
@@ -30,6 +31,7 @@ class Service:
     pictures: PictureStore
     metrics: Metrics
     models: dict[str, ServedModel]
+    access: Access
     clock: CautiousClock = field(default_factory=CautiousClock)
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -76,17 +78,24 @@ def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -
         undo.callback(store.close)
         pictures.bind_to(store.identity)
         pictures.sweep(store.known)
+        access = Access(store.engine, settings.token, session_key(settings.data))
         newest, metrics = store.newest(), Metrics()
         ids = Ids(newest and newest.id)
         metrics.free.set_function(pictures.free)
+        metrics.least_free.set(settings.least_free)
+        metrics.database.set_function(lambda: float(store.answers()))
         served = {
-            name: ServedModel(name, model, store, pictures, metrics, settings.places, ids)
+            name: ServedModel(
+                name, model, store, pictures, metrics, ids, places=settings.places, silent_after=settings.silent_after
+            )
             for name, model in found.items()
         }
+        for name, model in found.items():
+            store.note_model(name, model.sha256)
         note_models(settings.data, paths, found)
         undo.pop_all()
     clock = CautiousClock(datetime.fromisoformat(newest.time) if newest else None)
-    return Service(settings, store, pictures, metrics, served, clock)
+    return Service(settings, store, pictures, metrics, served, access, clock)
 
 
 def apply_retention(store: Store, pictures: PictureStore, retention: Retention, now: datetime) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfad.errors import NfadError
+from nfad.service.access import ADMINISTER, OPERATE
 
 TOKEN_LENGTH = 16  # characters; shorter ones can be guessed
 MEGABYTE = 1_000_000
@@ -39,23 +40,33 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
+    has_tokens: bool = False  # made by `nfad station token`
+    locked: bool = False  # whether only tokens of the role administer may change verdicts
     retention: Retention | None = None  # None: everything is kept
     places: int = 32  # length of a model's queue
     upload_limit: int = 64 * MEGABYTE
     least_free: int = 500 * MEGABYTE  # of the disk, left unused
     upload_seconds: float = 60.0
     uploads_at_once: int = 64
+    silent_after: float | None = None  # without a photo: the camera, or its trigger, is gone
 
     def __post_init__(self) -> None:
         if self.token is not None and not re.fullmatch(rf"[!-~]{{{TOKEN_LENGTH},}}", self.token):
             raise NfadError(f"a token needs at least {TOKEN_LENGTH} ASCII characters and no blanks; choose another")
-        if self.token is None and not is_local(self.host):
+        if self.token is None and not self.has_tokens and not is_local(self.host):
             raise NfadError(
-                f"{self.host} can be reached from other machines, so a token is needed; pass --token or set NFAD_TOKEN"
+                f"{self.host} can be reached from other machines, so a token is needed; pass --token, set NFAD_TOKEN "
+                "or make one with `nfad station token add`"
             )
+        if self.silent_after is not None and not self.silent_after > 0:
+            raise NfadError(f"--silent-after takes seconds above 0; got {self.silent_after:g}")
         for name in ("places", "upload_limit", "uploads_at_once"):
             if getattr(self, name) < 1:
                 raise NfadError(f"{name} must be at least 1; got {getattr(self, name)}")
+
+    @property
+    def role_for_verdicts(self) -> str:
+        return ADMINISTER if self.locked else OPERATE
 
     @property
     def database(self) -> str:

@@ -6,24 +6,23 @@ A transaction that writes begins with its write, never with a read: SQLite then 
 from __future__ import annotations
 
 import secrets
-import sqlite3
+import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from importlib.resources import files
 from itertools import islice
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config as AlembicConfig
 from alembic.util import CommandError
-from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
+from nfad.service import changes
+from nfad.service.database import first_line, migrate, open_engine
 from nfad.service.record import REVIEWS, Inspection, first_id, id_at, iso, lead_of
-from nfad.service.tables import INSPECTIONS, METADATA, RATES
+from nfad.service.tables import CHANGED, INSPECTIONS, METADATA, RATES
 
 ROWS = INSPECTIONS.c
 JUDGED = ROWS.verdict != NOT_JUDGED
@@ -49,8 +48,10 @@ class Filters:
         for name in ("model", "verdict"):
             if (value := getattr(self, name)) is not None:
                 yield ROWS[name] == value
-        if self.changed is not None:  # a photo that is not judged has no verdict to change or to leave as it is
-            yield sa.and_(JUDGED, (ROWS.verdict != ROWS.unfiltered_verdict) == self.changed)
+        if self.changed:  # a photo that is not judged has no verdict to change or to leave as it is
+            yield sa.and_(CHANGED)
+        elif self.changed is not None:
+            yield sa.and_(JUDGED, ROWS.verdict == ROWS.unfiltered_verdict)
         if self.review in ("none", "any"):
             yield ROWS.review_verdict.is_(None) if self.review == "none" else ROWS.review_verdict.is_not(None)
         elif self.review is not None:
@@ -69,9 +70,10 @@ class Store:
     """For any number of threads. Tables are made or brought up to date on opening."""
 
     def __init__(self, url: str) -> None:
+        self._changing = threading.Lock()  # what is changed is read before; one process at a time serves
         try:
             self.engine = open_engine(url)
-            _migrate(self.engine)
+            migrate(self.engine)
             self.identity = self._metadata("store", secrets.token_hex(8))
             self._lead = int(self._metadata(LEAD, str(USUAL_LEAD)))
         except (SQLAlchemyError, CommandError, ArgumentError) as error:
@@ -83,6 +85,13 @@ class Store:
     def ping(self) -> None:
         with self.engine.connect() as connection:
             connection.execute(sa.select(1))
+
+    def answers(self) -> bool:
+        try:
+            self.ping()
+        except SQLAlchemyError:
+            return False
+        return True
 
     def add(self, inspections: Sequence[Inspection]) -> None:
         """All of them or none; they are kept when this returns."""
@@ -113,52 +122,82 @@ class Store:
             yield from page
             page = self.find(replace(filters, before=page[-1].id), CHUNK)
 
-    def review(self, id: str, verdict: str | None, note: str | None, time: str | None) -> Inspection | None:
+    def review(
+        self, id: str, verdict: str | None, note: str | None, time: str | None, who: str = changes.SERVICE
+    ) -> Inspection | None:
         """Set the operator's review, or take it back (None); returns None if there is no such inspection."""
         values = {"review_verdict": verdict, "review_note": note, "review_time": time}
-        with self.engine.begin() as connection:
-            connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
-        return self.get(id)
+        with self._changing:
+            known = self.get(id)
+            if known is None:
+                return None
+            before = {"verdict": known.review_verdict, "note": known.review_note}
+            with self.engine.begin() as connection:
+                connection.execute(INSPECTIONS.update().where(ROWS.id == id).values(values))
+                changes.note(connection, who, changes.REVIEW, id, before, {"verdict": verdict, "note": note})
+            return replace(known, **values)
 
     def rate(self, model: str) -> float | None:
         """The false-alarm rate a model was set to, if it was."""
         with self.engine.connect() as connection:
             return connection.scalar(sa.select(RATES.c.rate).where(RATES.c.model == model))
 
-    def set_rate(self, model: str, rate: float) -> None:
-        with self.engine.begin() as connection:
+    def set_rate(self, model: str, rate: float, who: str = changes.SERVICE, used: float | None = None) -> None:
+        """`used` is the one so far, of the model's own file if none was set."""
+        with self._changing, self.engine.begin() as connection:
             connection.execute(RATES.delete().where(RATES.c.model == model))
             connection.execute(RATES.insert(), {"model": model, "rate": rate})
+            changes.note(connection, who, changes.RATE, model, {"rate": used}, {"rate": rate})
+
+    def note_model(self, model: str, sha256: str) -> None:
+        """Another file than before is served under that name."""
+        last = changes.changes(self.engine, 1, what=changes.MODEL, subject=model)
+        before, after = (last[0].after if last else None), {"sha256": sha256}
+        if before != after:
+            with self.engine.begin() as connection:
+                changes.note(connection, changes.SERVICE, changes.MODEL, model, before, after)
 
     def counts(self, model: str, sha256: str, threshold: float) -> dict[str, int]:
         """How the inspections of one model file were judged, and how they would be at another threshold.
 
         Photos that are not judged, which no threshold changes, are counted apart, as `not_judged` and so on.
         """
-        was, would = ROWS.verdict == ANOMALOUS, sa.and_(JUDGED, ROWS.score > threshold)
-        said = {verdict: ROWS.review_verdict == verdict for verdict in REVIEWS}
-        good, bad = (sa.and_(JUDGED, said[verdict]) for verdict in ("good", "bad"))
-        unjudged = sa.not_(JUDGED)
-        wanted = {
-            "inspections": JUDGED,
-            "anomalous": was,
-            "anomalous_then": would,
-            "newly_rejected": sa.and_(ROWS.verdict == NORMAL, would),
-            "newly_accepted": sa.and_(was, sa.not_(would)),
-            "false_alarms": sa.and_(good, was),
-            "false_alarms_then": sa.and_(good, would),
-            "missed": sa.and_(bad, sa.not_(was)),
-            "missed_then": sa.and_(bad, sa.not_(would)),
-            "good": good,
-            "bad": bad,
-            "unsure": sa.and_(JUDGED, said["unsure"]),
-            "not_judged": unjudged,
-            **{f"not_judged_{verdict}": sa.and_(unjudged, is_said) for verdict, is_said in said.items()},
-        }
-        counts = [sa.func.count(sa.case((condition, 1))).label(name) for name, condition in wanted.items()]
+        mine, above = sa.and_(ROWS.model == model, ROWS.model_sha256 == sha256), ROWS.score > threshold
+        by_verdict = sa.select(ROWS.verdict, sa.func.count()).where(mine).group_by(ROWS.verdict)
+        seen = sa.select(ROWS.verdict, ROWS.review_verdict, sa.func.coalesce(above, sa.false()), sa.func.count())
+        seen = seen.where(mine, ROWS.review_verdict.in_(REVIEWS)).group_by(*seen.selected_columns[:3])
+        # Each by an index of its own: over all rows at once it takes seconds of a million.
         with self.engine.connect() as connection:
-            chosen = sa.select(*counts).where(ROWS.model == model, ROWS.model_sha256 == sha256)
-            return dict(connection.execute(chosen).mappings().one())
+            total, then = (
+                Counter({row.verdict: row[1] for row in connection.execute(chosen)})
+                for chosen in (by_verdict, by_verdict.where(ROWS.verdict.in_((NORMAL, ANOMALOUS)), above))
+            )
+            reviews = [(verdict, said, bool(would), count) for verdict, said, would, count in connection.execute(seen)]
+
+        def reviewed(said: str, *, was: bool | None = None, would: bool | None = None, judged: bool = True) -> int:
+            return sum(
+                count
+                for verdict, each, above, count in reviews
+                if each == said
+                and (verdict != NOT_JUDGED) == judged
+                and was in (None, verdict == ANOMALOUS)
+                and would in (None, above)
+            )
+
+        return {
+            "inspections": total.total() - total[NOT_JUDGED],
+            "anomalous": total[ANOMALOUS],
+            "anomalous_then": then.total(),
+            "newly_rejected": then[NORMAL],
+            "newly_accepted": total[ANOMALOUS] - then[ANOMALOUS],
+            "false_alarms": reviewed("good", was=True),
+            "false_alarms_then": reviewed("good", would=True),
+            "missed": reviewed("bad", was=False),
+            "missed_then": reviewed("bad", would=False),
+            **{said: reviewed(said) for said in REVIEWS},
+            "not_judged": total[NOT_JUDGED],
+            **{f"not_judged_{said}": reviewed(said, judged=False) for said in REVIEWS},
+        }
 
     def changing(self, model: str, sha256: str, threshold: float, limit: int) -> dict[str, list[Inspection]]:
         """Which inspections of one model file would change sides at another threshold, the nearest to it first."""
@@ -227,11 +266,6 @@ class Store:
             return known
 
 
-def first_line(error: Exception) -> str:
-    """Of what the database itself says."""
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
-
-
 def _before(until: datetime, lead: int) -> sa.ColumnElement[bool]:
     latest = first_id(int(id_at(until)[:12], 16) + lead)
     return sa.and_(ROWS.id < latest, ROWS.time < iso(until))
@@ -246,33 +280,3 @@ def batched(values: Iterable[str], size: int) -> Iterator[list[str]]:
 
 def _inspection(row: sa.RowMapping) -> Inspection:
     return Inspection(**{each.name: row[each.name] for each in fields(Inspection)})
-
-
-def open_engine(url: str) -> sa.Engine:
-    parsed = sa.make_url(url)
-    if parsed.get_backend_name() == "postgresql":
-        # Ping: a connection that a restart of the server has broken is replaced, not handed out.
-        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, pool_size=10)
-    if parsed.get_backend_name() != "sqlite":
-        raise NfadError(f"--db takes sqlite:///FILE or postgresql://…; got {parsed.get_backend_name()}")
-    engine = sa.create_engine(parsed, connect_args={"timeout": 30})
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _: object) -> None:
-        connection.isolation_level = None  # transactions begin where we say, see below
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine
-
-
-def _migrate(engine: sa.Engine) -> None:
-    config = AlembicConfig()
-    config.set_main_option("script_location", str(files("nfad.service") / "migrations").replace("%", "%%"))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")

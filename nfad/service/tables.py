@@ -1,8 +1,11 @@
 """The tables as the newest migration leaves them; a test compares the two."""
 
-from sqlalchemy import JSON, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import JSON, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text, text
 
 SCHEMA = MetaData()
+# Word for word in the index and in what is asked: SQLite looks for the very same terms.
+CHANGED = text("verdict <> unfiltered_verdict AND verdict <> 'not judged'")
+REVIEWED = text("review_verdict IS NOT NULL")
 
 INSPECTIONS = Table(
     "inspections",
@@ -41,10 +44,45 @@ INSPECTIONS = Table(
     Index("by_model", "model", "id"),
     Index("by_review", "review_verdict", "id"),
     Index("by_pictures", "pictures", "id"),
+    Index("by_verdict", "verdict", "id"),
+    Index("by_score", "model", "model_sha256", "verdict", "score"),
+    Index("by_changed", "id", sqlite_where=CHANGED, postgresql_where=CHANGED),
+    Index(
+        "by_reviewed",
+        "model",
+        "model_sha256",
+        "review_verdict",
+        "verdict",
+        "score",
+        sqlite_where=REVIEWED,
+        postgresql_where=REVIEWED,
+    ),
 )
 
 RATES = Table("rates", SCHEMA, Column("model", String(64), primary_key=True), Column("rate", Double, nullable=False))
 
 METADATA = Table(
     "metadata", SCHEMA, Column("name", String(32), primary_key=True), Column("value", Text, nullable=False)
+)
+
+TOKENS = Table(
+    "tokens",
+    SCHEMA,
+    Column("name", String(64), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("made", String(24), nullable=False),
+    Column("revoked", String(24)),
+)
+
+CHANGES = Table(
+    "changes",
+    SCHEMA,
+    Column("number", Integer, primary_key=True),
+    Column("time", String(24), nullable=False),
+    Column("who", String(64), nullable=False),
+    Column("what", String(16), nullable=False),
+    Column("subject", String(64), nullable=False),
+    Column("before", JSON),
+    Column("after", JSON),
 )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nfad.drift.frozen import FROZEN_FROM, SameFrames
+from nfad.drift.camera import FAULT_FROM, FROZEN_FROM, Camera
+from nfad.drift.state import FROZEN
 from nfad.errors import NfadError
 from nfad.model import Model, why_failed
 from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
@@ -80,7 +81,7 @@ class Watch:
             except OSError as error:
                 raise NfadError(f"cannot write {self._results / LINES}: {error.strerror or error}") from error
             self._lines_fail = self._gone = False
-            self._frames = SameFrames()
+            self._camera, self._camera_told = Camera(), None
             self._recent: tuple[str, Prediction | None] = ("", None)
             self._sortings = [
                 Delivery(sorter.name, partial(sorter.file, prediction_of=self._prediction_of), ledger, self._warn)
@@ -190,13 +191,21 @@ class Watch:
         record = self._ledger.append(record)
         self._recent = record.id, None if isinstance(found, NoPrediction) else found
         self.tally[record.verdict] += 1
-        self._frames.update(record.time, record.sha256)
-        if self._frames.count == FROZEN_FROM:
-            before = f"the same file as the {FROZEN_FROM - 1} photos before it"
-            self._warn(f"{record.image} is {before}; has the camera stopped?")
+        self._camera.update(record.time, record.sha256, record.explanation)
+        self._tell_of_camera(record.image)
         self._on_record(record)
         self._pass_on()
         return True
+
+    def _tell_of_camera(self, image: str) -> None:
+        """Once, when it begins."""
+        state = self._camera.state
+        if state == FROZEN and state != self._camera_told:
+            before = f"the same file as the {FROZEN_FROM - 1} photos before it"
+            self._warn(f"{image} is {before}; has the camera stopped?")
+        elif state is not None and state != self._camera_told:
+            self._warn(f"{state}: {image} and the {FAULT_FROM - 1} photos before it are not judged for one reason")
+        self._camera_told = state
 
     def _pass_on(self) -> None:
         """Let all who read along the ledger have what is new; none of them can stop the inspection."""

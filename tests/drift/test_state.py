@@ -7,7 +7,7 @@ from nfad.drift import state
 
 def test_every_combination_has_a_verdict():
     found = {flags: state.verdict(*flags) for flags in product((False, True), repeat=5)}
-    assert set(found.values()) == set(state.VERDICTS) - {state.UNJUDGED, state.FROZEN}  # photos, not parts
+    assert set(found.values()) == set(state.VERDICTS) - {state.UNJUDGED, *state.CAMERA}  # photos, not parts
     assert found[(False,) * 5] == state.STEADY
     for (nuisance, tail, bulk, doubtful, lower), verdict in found.items():
         fell = nuisance and lower

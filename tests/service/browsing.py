@@ -13,7 +13,7 @@ from service.serving import image, png
 
 PAGE = Path(find_spec("nfad").submodule_search_locations[0]) / "service" / "page"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-VIEWS = ("inspect", "history", "threshold", "drift", "review")
+VIEWS = ("inspect", "line", "history", "threshold", "drift", "review")
 CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 
 

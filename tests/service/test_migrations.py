@@ -24,6 +24,7 @@ OLD, V0003 = (
     json.loads((Path(__file__).parent / f"database-v{version}.json").read_text(encoding="utf-8"))
     for version in ("0002", "0003")
 )
+INDEXES = {"by_model", "by_review", "by_pictures", "by_verdict", "by_score", "by_changed", "by_reviewed"}
 RENAMED = {
     "file_name": "image", "sentence": "explanation", "control_verdict": "unfiltered_verdict",
     "control_score": "unfiltered_score", "control_threshold": "unfiltered_threshold",
@@ -106,7 +107,7 @@ def test_version_2_is_read_as_it_was_written(old):
     assert [rate] == [each["rate"] for each in OLD["rates"]] and [identity] == [each["value"] for each in OLD["facts"]]
     with connected(old) as connection:
         assert not columns(connection) & RENAMED.keys()
-        assert indexes(connection) == {"by_model", "by_review", "by_pictures"}
+        assert indexes(connection) == INDEXES
 
 
 def test_version_3_is_read_as_it_was_written(third):
@@ -116,7 +117,7 @@ def test_version_3_is_read_as_it_was_written(third):
     assert [rate] == [each["rate"] for each in V0003["rates"]]
     assert [identity] == [each["value"] for each in V0003["metadata"]]
     with connected(third) as connection:
-        assert indexes(connection) == {"by_model", "by_review", "by_pictures"}
+        assert indexes(connection) == INDEXES
         assert sa.inspect(connection).get_pk_constraint("inspections")["constrained_columns"] == ["id"]
 
 

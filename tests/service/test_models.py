@@ -115,8 +115,8 @@ def test_two_who_change_the_rate_at_once_leave_one_rate(model, tmp_path, monkeyp
         served, store = client.service.model("part"), client.service.store
         write, begun, slow = store.set_rate, threading.Event(), []
 
-        def delayed(name, rate):
-            write(name, rate)
+        def delayed(name, rate, *who):
+            write(name, rate, *who)
             if not slow:
                 slow.append(rate)
                 begun.set()

@@ -119,7 +119,7 @@ def test_a_token_is_asked_for(opened, model, tmp_path):
         assert page.locator("#views").is_hidden() and page.locator("#token:focus").count() == 1
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")
-        alert(page, "That is not the token of this service")
+        alert(page, "That is no token of this service")
         page.get_by_label("Token").fill("correct-horse-battery")
         page.keyboard.press("Enter")
         page.locator("#inspect-title").wait_for()

@@ -5,8 +5,9 @@ import pytest
 from service.serving import image, serving
 
 from nfad.errors import NfadError
+from nfad.service.access import hashed
 from nfad.service.errors import ApiError
-from nfad.service.security import is_cross_origin, is_local_host, session_cookie
+from nfad.service.security import is_cross_origin, is_local_host
 from nfad.service.settings import Retention, Settings, is_local
 from nfad.service.throttle import ATTEMPTS, CLIENTS, SECONDS, TokenThrottle
 
@@ -46,9 +47,12 @@ def test_the_token_opens_and_the_cookie_is_not_the_token(locked):
     answer = locked.post("/v1/login", json={"token": TOKEN})
     cookie = answer.headers["set-cookie"]
     assert answer.status_code == 204 and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
-    assert TOKEN not in cookie and session_cookie(TOKEN) in cookie
+    assert TOKEN not in cookie and hashed(TOKEN) not in cookie
     assert locked.get("/v1/models").status_code == 200  # the client has kept the cookie
-    assert locked.get("/v1/me").json() == {"login_needed": True, "logged_in": True, "version": "0.1.0"}
+    assert locked.get("/v1/me").json() == {
+        "login_needed": True, "logged_in": True, "version": "0.1.0", "name": "token", "role": "administer",
+        "may_change_verdicts": True,
+    }  # fmt: skip
     locked.post("/v1/logout")
     assert locked.get("/v1/models").status_code == 401
 
@@ -82,7 +86,8 @@ def test_an_origin_that_is_none_is_refused_where_there_is_no_token(client):
     ],
 )  # fmt: skip
 def test_the_cookie_is_found_among_those_of_other_programs(locked, before):
-    ours = f"nfad={session_cookie(TOKEN)}"
+    access = locked.service.access
+    ours = f"nfad={access.cookie(access.by_secret(TOKEN))}"
     for cookies in (f"{before}; {ours}", f"{ours}; {before}", f"x=1;{before};{ours};y"):
         answer = httpx.get(locked.base_url.join("/v1/models"), headers={"Cookie": cookies.encode()})
         assert answer.status_code == 200, cookies

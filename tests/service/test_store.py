@@ -185,9 +185,9 @@ def test_reviews_rates_and_pictures(store):
 
 def test_more_ids_than_a_question_may_name_are_known(store):
     """SQLite takes 32,766 by default, PostgreSQL 65,535."""
-    if store._engine.name == "sqlite":
+    if store.engine.name == "sqlite":
         sa.event.listen(
-            store._engine, "checkout", lambda raw, *_: raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)
+            store.engine, "checkout", lambda raw, *_: raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)
         )
     store.add([inspection(number) for number in range(3)])
     ids = [first_id(START + number * 1000) for number in range(70_000)]

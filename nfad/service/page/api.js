@@ -47,6 +47,7 @@ export const logout = () => answered("/v1/logout", { method: "POST" });
 export const models = signal => answered("/v1/models", { signal }).then(body => body.models);
 export const setRate = (name, rate) => put("PUT", `${named(name)}/rate`, { rate });
 export const whatIf = (name, rate, signal) => answered(`${named(name)}/what-if?${asQuery({ rate })}`, { signal });
+export const changes = given => answered(`/v1/changes?${asQuery(given)}`);
 export const drift = model => answered(`/v1/drift?${asQuery({ model })}`);
 export const review = model => answered(`/v1/review?${asQuery({ model })}`);
 export const exportAddress = model => `/v1/review/export?${asQuery({ model })}`;

@@ -82,7 +82,14 @@ export const compared = (score, threshold) =>
     : "not measured";
 
 export const unseen = drift => drift === "many photos are not judged";
-export const frozen = drift => drift === "the camera shows the same frame";
+export const CAMERA = {
+  "no photo comes from the camera": "No photo",
+  "the camera shows the same frame": "Camera stopped",
+  "the camera is covered": "Camera covered",
+  "the camera is out of focus": "Camera out of focus",
+  "the camera does not see the part": "Camera out of place",
+};
+export const ofCamera = drift => Object.hasOwn(CAMERA, drift);
 
 // The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.
 export const absorbed = drift => drift === "acquisition drift, absorbed by the filter";

@@ -7,7 +7,7 @@ import {
   el,
   familyTint,
   familyWords,
-  frozen,
+  ofCamera,
   icon,
   kind,
   moment,
@@ -54,7 +54,7 @@ function body(told, model) {
   const calm = absorbed(told.state);
   const { tail, not_judged } = told.questions;
   const state = calm ? "turned" : unseen(told.state) ? "not judged" : told.alarm ? "anomalous" : "normal";
-  const first = frozen(told.state) || not_judged.alarm ? "The first of them" : `Part ${told.since?.toLocaleString("en")}`;
+  const first = ofCamera(told.state) || not_judged.alarm ? "The first of them" : `Part ${told.since?.toLocaleString("en")}`;
   const since = told.since_time && el("p", { class: "soft" }, `${first} was inspected ${moment(told.since_time)}.`);
   return [
     el(

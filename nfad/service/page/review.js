@@ -23,11 +23,10 @@ export function reviewView(station) {
     });
   const apply = rate =>
     station.doing(async () => {
-      const model = await api.setRate(station.model.name, rate);
-      station.replace(model);
+      const before = station.model.false_alarm_rate;
+      station.applied(await api.setRate(station.model.name, rate), before, rate);
       await show();
       byId("review-title").focus();
-      station.say(`Applied: a false-alarm rate of ${rateWords(rate)}, threshold ${model.threshold.toFixed(2)}.`, true);
     });
   return { name: "Review", show, keys: {} };
 }

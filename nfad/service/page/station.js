@@ -1,16 +1,18 @@
 // The page put together: who is logged in, which model, which view, what is said, and the keys.
 
 import * as api from "./api.js";
-import { absorbed, byId, el, frozen, icon, kind, unseen } from "./dom.js";
+import { absorbed, byId, CAMERA, el, icon, kind, number, rateWords, unseen } from "./dom.js";
 import { driftView } from "./drift.js";
 import { historyView } from "./history.js";
 import { inspectView } from "./inspect.js";
 import { keyboard } from "./keys.js";
+import { lineView } from "./line.js";
 import { live } from "./live.js";
 import { reviewView } from "./review.js";
 import { thresholdView } from "./threshold.js";
 
 const SHOWN = 12; // seconds a message that needs no answer stays
+const LASTING = 120; // seconds for which a change of verdicts can be taken back from its message
 
 const station = {
   models: [],
@@ -36,12 +38,26 @@ const station = {
     if (station.model.name === model.name) station.model = model;
     alarm();
   },
+  // A rate has been applied: said with a way back, which is another change, and noted as one.
+  applied(model, before, after) {
+    station.replace(model);
+    const back = () =>
+      station.doing(async () => {
+        station.replace(await api.setRate(model.name, before));
+        byId("alerts").replaceChildren();
+        await route();
+        station.say(`Taken back: ${model.name} judges at ${rateWords(before)} again.`, true);
+      });
+    const words = `Applied: a false-alarm rate of ${rateWords(after)}, threshold ${number(model.threshold)}.`;
+    note(words, "good", LASTING, el("button", { type: "button", onclick: back }, `Undo: back to ${rateWords(before)}`));
+    byId("said").textContent = words;
+  },
   refresh: () => refresh().catch(() => {}), // the poll will tell
 };
 
 const asSentence = words => `${words.charAt(0).toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}`;
 
-function note(sentence, kind, seconds = null) {
+function note(sentence, kind, seconds = null, action = null) {
   const place = byId("alerts");
   const known = [...place.children].find(each => each.dataset.sentence === sentence);
   known?.remove();
@@ -55,6 +71,7 @@ function note(sentence, kind, seconds = null) {
     { class: `note ${kind}`, "data-sentence": sentence },
     icon(kind),
     el("p", {}, sentence),
+    action,
     close,
   );
   place.append(node);
@@ -64,6 +81,7 @@ function note(sentence, kind, seconds = null) {
 
 const views = {
   inspect: inspectView(station),
+  line: lineView(station),
   history: historyView(station),
   threshold: thresholdView(station),
   drift: driftView(station),
@@ -114,8 +132,8 @@ function alarm() {
   const blind = moved.length && moved.every(model => unseen(model.drift));
   const calm = moved.every(model => absorbed(model.drift));
   const state = !moved.length ? "good" : blind ? "not judged" : calm ? "turned" : "bad";
-  const stuck = moved.some(model => frozen(model.drift));
-  let words = stuck ? "Camera stopped" : blind ? "Not judged" : moved.length ? "Drift" : "Steady";
+  const camera = moved.map(model => CAMERA[model.camera]).find(Boolean);
+  let words = camera ? camera : blind ? "Not judged" : moved.length ? "Drift" : "Steady";
   if (station.models.length > 1 && moved.length)
     words += `: ${moved.length > 1 ? `${moved.length} models` : moved[0].name}`;
   const told = moved.map(model => `${model.name}, ${model.drift}`).join("; ");

@@ -2,7 +2,9 @@
 
 import * as api from "./api.js";
 import { tile } from "./detail.js";
-import { byId, counted, el, icon, latest, number, rateWords, styled, unjudged } from "./dom.js";
+import { byId, counted, el, icon, latest, number, rateWords, styled, timeOf, unjudged } from "./dom.js";
+
+const value = given => (given?.rate ? rateWords(given.rate) : (given?.sha256?.slice(0, 12) ?? "–"));
 
 export function thresholdView(station) {
   const [form, rates, panel, apply] = ["rate-form", "rates", "what-if", "rate-apply"].map(byId);
@@ -40,6 +42,16 @@ export function thresholdView(station) {
     station.say(panel.querySelector("p").textContent);
   }
 
+  // Who has changed what verdicts come from, newest first.
+  async function changes() {
+    const { changes } = await api.changes({ subject: station.model.name, limit: 20 });
+    byId("changes").replaceChildren(
+      ...changes.map(each =>
+        el("li", {}, timeOf(each.time), ` · ${each.who} · ${each.what}: ${value(each.before)} → ${value(each.after)}`),
+      ),
+    );
+  }
+
   panel.addEventListener("click", event => {
     looked = event.target.closest("a")?.hash.split("/").at(-1) ?? null;
   });
@@ -51,12 +63,12 @@ export function thresholdView(station) {
   form.addEventListener("submit", event => {
     event.preventDefault();
     station.doing(async () => {
-      const model = await api.setRate(station.model.name, chosen);
-      station.replace(model);
+      const before = station.model.false_alarm_rate;
+      station.applied(await api.setRate(station.model.name, chosen), before, chosen);
       offer();
+      await changes();
       await preview();
       rates.querySelector(":checked")?.focus();
-      station.say(`Applied: a false-alarm rate of ${rateWords(chosen)}, threshold ${number(model.threshold)}.`, true);
     });
   });
 
@@ -69,6 +81,7 @@ export function thresholdView(station) {
       if (!stands) chosen = false_alarm_rate;
       of = name;
       offer();
+      await changes();
       await preview();
       if (stands && document.activeElement === byId("threshold-title"))
         panel.querySelector(`a[href$="${CSS.escape(looked)}"]`)?.focus();

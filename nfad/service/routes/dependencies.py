@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
+from nfad.service.access import Caller
 from nfad.service.errors import ApiError
 from nfad.service.schemas import Error
 from nfad.service.service import Service
 
 REASONS = {
     400: "The request or the image cannot be read.",
-    401: "The token is missing or wrong.",
-    403: "Another site's page, or another host name.",
+    401: "The token is missing, wrong or revoked.",
+    403: "Another site's page, another host name, or a token whose role does not allow it.",
     404: "There is no such thing.",
     408: "The upload took too long.",
     413: "The upload is too large.",
@@ -44,6 +45,11 @@ async def get_service(request: Request) -> Service:
     return request.app.state.service  # async, or FastAPI would use a thread for it at every request
 
 
+async def get_caller(request: Request) -> Caller:
+    return request.scope["state"]["caller"]
+
+
+CallerDep = Annotated[Caller, Depends(get_caller)]
 ServiceDep = Annotated[Service, Depends(get_service)]
 ModelName = Annotated[
     str | None, Query(description="Name of the model; may be left out when there is one.", max_length=64)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 
 from nfad.service.errors import ApiError
 from nfad.service.record import ID_PATTERN, NOTE_LENGTH, Inspection, as_text, iso
-from nfad.service.routes.dependencies import ServiceDep, errors
+from nfad.service.routes.dependencies import CallerDep, ServiceDep, errors
 from nfad.service.schemas import InspectionOut, Page, ReviewIn, Verdict
 from nfad.service.store import Filters
 
@@ -59,15 +59,15 @@ def get(service: ServiceDep, id: Id) -> InspectionOut:
 
 
 @router.put("/{id}/review", summary="Say what the operator sees", responses=errors(400, 404, 413))
-def review(service: ServiceDep, id: Id, given: ReviewIn) -> InspectionOut:
+def review(service: ServiceDep, caller: CallerDep, id: Id, given: ReviewIn) -> InspectionOut:
     """A later review replaces an earlier one."""
     note, now = as_text(given.note, NOTE_LENGTH), iso(datetime.now(UTC))
-    return InspectionOut.from_inspection(existing(service.store.review(id, given.verdict, note, now)))
+    return InspectionOut.from_inspection(existing(service.store.review(id, given.verdict, note, now, caller.name)))
 
 
 @router.delete("/{id}/review", summary="Take a review back", responses=errors(404))
-def delete_review(service: ServiceDep, id: Id) -> InspectionOut:
-    return InspectionOut.from_inspection(existing(service.store.review(id, None, None, None)))
+def delete_review(service: ServiceDep, caller: CallerDep, id: Id) -> InspectionOut:
+    return InspectionOut.from_inspection(existing(service.store.review(id, None, None, None, caller.name)))
 
 
 def existing(inspection: Inspection | None) -> Inspection:

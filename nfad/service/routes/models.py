@@ -7,10 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from nfad.drift.state import FROZEN, Answer
+from nfad.drift.state import CAMERA, Answer
 from nfad.report.page import about
+from nfad.service.errors import ApiError
 from nfad.service.models import ServedModel, thresholds
-from nfad.service.routes.dependencies import ModelName, ServiceDep, errors
+from nfad.service.routes.dependencies import CallerDep, ModelName, ServiceDep, errors
 from nfad.service.schemas import (
     Block,
     Change,
@@ -26,6 +27,7 @@ from nfad.service.schemas import (
     Reviewed,
     WhatIf,
 )
+from nfad.service.security import not_allowed
 from nfad.system.files import finite
 
 router = APIRouter(prefix="/v1", tags=["Models"])
@@ -39,10 +41,13 @@ def models(service: ServiceDep) -> Models:
 
 
 @router.put("/models/{name}/rate", summary="Set the false-alarm rate", responses=errors(400, 404, 413))
-def set_rate(service: ServiceDep, name: Name, wanted: RateIn) -> ModelOut:
-    """Holds from the next image on and after a restart; past inspections keep their verdict."""
+def set_rate(service: ServiceDep, caller: CallerDep, name: Name, wanted: RateIn) -> ModelOut:
+    """Holds from the next image on and after a restart; past inspections keep their verdict. May be locked to tokens
+    of the role administer."""
     model = service.model(name)
-    model.set_rate(wanted.rate)
+    if not caller.may(service.settings.role_for_verdicts):
+        raise ApiError(403, not_allowed(caller, service.settings.role_for_verdicts))
+    model.set_rate(wanted.rate, caller.name)
     return _model_out(model)
 
 
@@ -82,9 +87,9 @@ def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
     chosen = service.model(model)
     state = chosen.monitor.state()
     unjudged, since_time = state.not_judged, None
-    same_frames, first_same = chosen.monitor.same_frames()
-    if state.verdict == FROZEN:
-        since_time = first_same
+    camera, first, same_frames = chosen.monitor.camera()
+    if state.verdict in CAMERA:
+        since_time = first or None
     elif unjudged.since is not None:
         newer = state.photos - unjudged.since
         since_time = service.store.time_of(chosen.name, chosen.sha256, newer, judged=False)
@@ -101,6 +106,7 @@ def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
         since=state.since,
         since_time=since_time,
         same_frames=same_frames,
+        camera=camera,
         questions={answer.question: _question(answer) for answer in (state.nuisance, state.bulk, state.tail, unjudged)},
         normals=Block(**finite(asdict(state.normals))),
         blocks=[Block(**finite(asdict(block))) for block in state.blocks],
@@ -122,6 +128,7 @@ def _model_out(served: ServedModel) -> ModelOut:
         rates=[RateAt(rate=rate, threshold=threshold) for rate, threshold in thresholds(model).items()],
         queue=QueueOut(waiting=served.queue.waiting, places=served.queue.places),
         drift=served.monitor.state().verdict,
+        camera=served.monitor.camera()[0],
     )
 
 

@@ -1,6 +1,8 @@
 """A camera that has stopped is told as that by the API and the metrics: never steady, never absorbed."""
 
 import io
+import re
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from service.serving import image, png, serving
 
-from nfad.drift.state import FROZEN, UNJUDGED
+from nfad.drift.state import COVERED, FROZEN, SILENT, UNJUDGED
 
 
 def dated(seed, date):
@@ -71,3 +73,33 @@ def test_thirty_black_photos_are_not_absorbed(model, tmp_path):
             told = client.get("/v1/drift").json()
             assert "absorbed" not in told["state"] + told["sentence"]
         assert told["state"] == UNJUDGED and told["parts"] == 8
+
+
+def photo(change, seed):
+    buffer = io.BytesIO()
+    Image.fromarray(change(part(seed))).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_a_covered_camera_and_one_that_is_silent_are_states_of_their_own(model, tmp_path):
+    """On the page's alarm, in the API and in the metrics; never steady, never absorbed."""
+    with serving([model], tmp_path, silent_after=3.0) as client:
+
+        def told():
+            state, [served] = client.get("/v1/drift").json(), client.get("/v1/models").json()["models"]
+            on = re.findall(r'nfad_camera\{model="part",state="([^"]+)"\} 1\.0', client.get("/metrics").text)
+            assert state["camera"] == served["camera"] and on == ([state["camera"]] if state["camera"] else [])
+            return state
+
+        for seed in range(3):  # dark, and no two frames the same
+            client.post("/v1/inspect", files=image(photo(lambda pixels: pixels // 40, seed))).raise_for_status()
+        covered = told()
+        assert covered["camera"] == COVERED and covered["alarm"] and "covered" in covered["sentence"]
+        assert covered["state"] in (COVERED, UNJUDGED) and "absorbed" not in covered["sentence"]
+        client.post("/v1/inspect", files=image(png(9))).raise_for_status()
+        assert told()["camera"] is None
+        time.sleep(3.1)
+        silent = told()
+        assert silent["camera"] == silent["state"] == SILENT and silent["alarm"] and silent["since_time"] is None
+        client.post("/v1/inspect", files=image(png(10))).raise_for_status()
+        assert told()["camera"] is None

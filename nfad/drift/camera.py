@@ -1,0 +1,81 @@
+"""The camera itself: stopped, covered, out of focus, out of place or silent; it then says nothing of parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from nfad.drift.state import COVERED, DEFOCUSED, FROZEN, MISPLACED, SILENT
+from nfad.verdict.strange import BELOW_OR_ABOVE, NOT_THE_PART
+
+FROZEN_FROM = 3  # photos in a row with the same frame; two are a request that was sent again
+FAULT_FROM = 3  # photos in a row that are not judged for a reason that lies with the camera
+REASONS = {  # by the words of the explanation, which is all that every record of a photo has
+    COVERED: (
+        BELOW_OR_ABOVE["brightness"][0], BELOW_OR_ABOVE["dark"][1],
+        BELOW_OR_ABOVE["flat"][1], BELOW_OR_ABOVE["uneven"][1],
+    ),
+    DEFOCUSED: (BELOW_OR_ABOVE["noise"][0],),
+    MISPLACED: (NOT_THE_PART,),
+}  # fmt: skip
+
+
+class SameFrames:
+    """How many photos in a row show the frame of the newest one, by its file's bytes or by its pixels.
+
+    A program may write another date into each file of a camera that has stopped; then only the pixels tell.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.since = ""  # the time of the first of them
+        self._sha256, self._frame = "", None
+
+    def update(self, time: str, sha256: str, frame: int | None = None) -> None:
+        """Take in the next photo; what is not known of it is "" or None."""
+        same = (bool(sha256) and sha256 == self._sha256) or (frame is not None and frame == self._frame)
+        self.count = self.count + 1 if same else 1
+        self.since = self.since if same else time
+        self._sha256, self._frame = sha256, frame
+
+    @property
+    def frozen(self) -> bool:
+        return self.count >= FROZEN_FROM
+
+
+class Camera:
+    """Fed photo by photo; its state is None while nothing speaks against the camera. For one thread at a time."""
+
+    def __init__(self, silent_after: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.frames = SameFrames()
+        self.since = ""  # the time of the first photo of its state, "" if it is silent
+        self._silent_after, self._clock = silent_after, clock
+        self._last = clock()
+        self._fault, self._count = None, 0
+
+    def update(self, time: str, sha256: str, explanation: str, frame: int | None = None) -> None:
+        self._last = self._clock()
+        self.frames.update(time, sha256, frame)
+        fault = fault_of(explanation)
+        self._count = self._count + 1 if fault == self._fault else 1
+        self.since = self.since if fault == self._fault else time
+        self._fault = fault
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last photo, or since the start."""
+        return self._clock() - self._last
+
+    @property
+    def state(self) -> str | None:
+        if self._silent_after is not None and self.silence > self._silent_after:
+            return SILENT
+        if self.frames.frozen:
+            return FROZEN
+        return self._fault if self._count >= FAULT_FROM else None
+
+
+def fault_of(explanation: str) -> str | None:
+    """What an explanation says against the camera, if it does; of several reasons the first."""
+    said = [(word, fault) for fault, words in REASONS.items() for word in words if word in explanation]
+    return min(said, key=lambda each: explanation.find(each[0]))[1] if said else None
