@@ -182,7 +182,7 @@ UNTESTED = (
      "compared instead", "nfad benchmark foundations DATA --teachers embedded-vit,embedded-cnn"),
     ("ViTs entangle more than a supervised ConvNet (Table 1b)", "not run on a ConvNet yet; resnet50-v1 allows it",
      "nfad benchmark entanglement DATA --teacher resnet50-v1 --weights FILE"),
-    ("All of this with a student trained for 200 epochs", "run so far: the screw block, 28 normals fitted on, one seed, 6 or "
+    ("All of this with a student trained for 200 epochs", "run so far: the screw block, 28 normals, one seed, 6 or "
      "20 epochs, which is far too little (its control ranks worse than chance); other sets, students and tables were "
      "not run", "python benchmarks/student.py SCRATCH --data DATA --epochs 200"),
     ("DeSTSeg, MambaAD and FiCo (Table 2)", "not among the hosts; measured by their maps",

@@ -45,7 +45,7 @@ class NfadModel(nn.Module):
         self.register_load_state_dict_post_hook(_read_artifact)
 
     def fit(self) -> None:
-        detector = Detector.fit(self._views, self.config)
+        detector = Detector.fit(self._views, self.config, device="cpu")  # as Lightning is told
         self._views = []
         with tempfile.TemporaryDirectory(prefix="nfad-") as directory:
             content = detector.save(Path(directory) / "detector.nfad").read_bytes()
@@ -92,7 +92,7 @@ def _read_artifact(model: NfadModel, _: object) -> None:
         with tempfile.TemporaryDirectory(prefix="nfad-") as directory:
             path = Path(directory) / "detector.nfad"
             path.write_bytes(model.artifact.numpy().tobytes())
-            model.become(Detector.load(path))
+            model.become(Detector.load(path, device="cpu"))
 
 
 class Nfad(MemoryBankMixin, AnomalibModule):

@@ -39,11 +39,8 @@ class AnomalyDINO:
         progress: Progress | None = None,
     ) -> AnomalyDINO:
         """Hold the tokens of the backbone's last layer: 4 bytes × images × positions × channels."""
-        images, network, rows = (
-            square_images(normal_images, cls.__name__),
-            backbone or vit_maps(device=normal_images.device),
-            [],
-        )
+        images = square_images(normal_images, cls.__name__)
+        network, rows = backbone or vit_maps(device=images.device), []
         for part in images.split(batch):
             rows.append(unit_tokens(network(part)[-1]).flatten(0, 1))
             if progress:

@@ -20,7 +20,8 @@ from nfad.paper.plugins import HostCell
 from nfad.records import Dataset, Sample
 from nfad.reference.student import Student
 from nfad.system.results import ResultCache
-from nfad.vision.teacher import EMBEDDED_ARCHITECTURE, FOUNDATIONS, load_teacher
+from nfad.vision.named import EMBEDDED_ARCHITECTURE, FOUNDATIONS
+from nfad.vision.teacher import load_teacher
 from nfad.vision.weights import UNTRAINED
 
 STUDENT_STEP = 3  # a step forward and back costs about three passes forward

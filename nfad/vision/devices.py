@@ -8,6 +8,7 @@ computed on the CPU at full precision, so that it is the same on every machine.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
 
@@ -51,6 +52,25 @@ def trained_precision(device: torch.device) -> torch.dtype | None:
 def computing(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[object]:
     """torch's autocast where a precision is given."""
     return nullcontext() if precision is None else torch.autocast(device.type, precision)
+
+
+class Lowered(Protocol):
+    """A teacher whose precision can be chosen."""
+
+    precision: torch.dtype | None
+
+    def tokens(self, images: torch.Tensor) -> list[torch.Tensor]: ...
+
+
+def is_close(teacher: Lowered, size: int) -> bool:
+    """Whether the tokens of a probe are those of full precision within the tolerance; what overflows is not."""
+    probe = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+    lower, precision = teacher.tokens(probe), teacher.precision
+    teacher.precision = None
+    full = teacher.tokens(probe)
+    teacher.precision = precision
+    gaps = [float((1 - (a * b).sum(dim=-1)).max()) for a, b in zip(lower, full, strict=True)]
+    return all(gap <= TOLERANCE for gap in gaps)  # put so that NaN is refused too
 
 
 def _count(kind: str) -> int:

@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import timm
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
-from nfad.vision import weights as weight_files
-from nfad.vision.devices import CPU, TOLERANCE, computing, frozen_precision
-from nfad.vision.networks import Cnn, Network, Vit, create, is_vit, normalisation
+from nfad.vision.devices import CPU, computing, frozen_precision, is_close
+from nfad.vision.named import EMBEDDED_ARCHITECTURE, Identity, cannot_tap, named_network
+from nfad.vision.networks import Cnn, Vit, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
 from nfad.vision.region import Region, looked_at
-from nfad.vision.weights import KERAS_RESNET, UNTRAINED
-
-# The eight foundations of the paper as exact timm tags (all ViT-B).
-FOUNDATIONS = {
-    "dinov3": "vit_base_patch16_dinov3.lvd1689m",
-    "dinov2": "vit_base_patch14_dinov2.lvd142m",
-    "dinov2r": "vit_base_patch14_reg4_dinov2.lvd142m",
-    "dino": "vit_base_patch16_224.dino",
-    "clip": "vit_base_patch16_clip_224.openai",
-    "beitv2": "beitv2_base_patch16_224.in1k_ft_in22k_in1k",
-    "deit": "deit_base_patch16_224.fb_in1k",
-    "augreg": "vit_base_patch16_224.augreg_in21k_ft_in1k",
-}
-EMBEDDED_ARCHITECTURE = {"embedded-vit": "vit_small_patch14_dinov2", "embedded-cnn": "tf_efficientnet_lite0"}
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Which network with which weights: stored with a model and checked when it is loaded."""
-
-    name: str
-    architecture: str
-    weights: str  # "embedded", "hub", "untrained" or a file's name
-    sha256: str  # of the weight file; of the tensors where there is no file at hand (hub, untrained)
-
-
-class Options(TypedDict, total=False):
-    """Those of timm that a teacher is made with."""
-
-    num_classes: int
-    img_size: int
-    dynamic_img_size: bool
 
 
 @runtime_checkable
@@ -120,8 +85,12 @@ class VitTeacher:
     ) -> tuple[list[Float[Tensor, "image token _"]], list[Float[Tensor, "image _"]]]:
         """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
         patches, summaries = self._run(images, self._blocks)
-        norm = (lambda tokens: self.network.norm(tokens.to(self.device)).cpu()) if last else torch.nn.Identity()
-        return [norm(patches[block]) for block in self._blocks], [norm(summaries[block]) for block in self._blocks]
+        if last:
+            patches, summaries = (
+                {block: self.network.norm(each.to(self.device)).cpu() for block, each in tokens.items()}
+                for tokens in (patches, summaries)
+            )
+        return [patches[block] for block in self._blocks], [summaries[block] for block in self._blocks]
 
     @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -214,17 +183,7 @@ def load_teacher(
     """
     if size % 16:
         raise NfadError(f"size must be a multiple of 16; got {size}")
-    if name in EMBEDDED_ARCHITECTURE and weights is None:
-        model, source, digest = _embedded(name, size)
-        architecture = EMBEDDED_ARCHITECTURE[name]
-    elif name == KERAS_RESNET:
-        model, source, digest = weight_files.keras_resnet(weights)
-        architecture = "resnet50"
-    else:
-        architecture = FOUNDATIONS.get(name, EMBEDDED_ARCHITECTURE.get(name, name))
-        model, source, digest = _timm(name, architecture, weights, size)
-    model.eval().requires_grad_(False)
-    identity = Identity(name, architecture, source, digest)
+    model, identity = named_network(name, weights, size)
     try:
         teacher = (
             VitTeacher(model, identity, blocks, prior_blocks, size, device)
@@ -236,21 +195,10 @@ def load_teacher(
     except NfadError:
         raise
     except Exception as error:
-        raise _cannot_tap(architecture, error) from None
-    if teacher.precision is not None and not _is_close(teacher, size):
+        raise cannot_tap(identity.architecture, error) from None
+    if teacher.precision is not None and not is_close(teacher, size):
         teacher.precision = None
     return teacher
-
-
-def _is_close(teacher: VitTeacher | CnnTeacher, size: int) -> bool:
-    """Whether the tokens of a probe are those of full precision within the tolerance; what overflows is not."""
-    probe = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
-    lower, precision = teacher.tokens(probe), teacher.precision
-    teacher.precision = None
-    full = teacher.tokens(probe)
-    teacher.precision = precision
-    gaps = [float((1 - (a * b).sum(dim=-1)).max()) for a, b in zip(lower, full, strict=True)]
-    return all(gap <= TOLERANCE for gap in gaps)  # put so that NaN is refused too
 
 
 def looking_at(teacher: Teacher, region: Region) -> VitTeacher | CnnTeacher:
@@ -260,60 +208,3 @@ def looking_at(teacher: Teacher, region: Region) -> VitTeacher | CnnTeacher:
     other = copy.copy(teacher)
     other.region = region
     return other
-
-
-def _cannot_tap(architecture: str, error: Exception) -> NfadError:
-    return NfadError(
-        f"{architecture} cannot be used as a teacher ({type(error).__name__}: {' '.join(str(error).split())[:120]}); "
-        "choose a plain ViT or a CNN"
-    )
-
-
-def _embedded(name: str, size: int) -> tuple[Network, str, str]:
-    path = weight_files.embedded_file(name)
-    if name == "embedded-vit":
-        side = size // 16 * 14
-        model = create(EMBEDDED_ARCHITECTURE[name], num_classes=0, img_size=side, dynamic_img_size=True)
-        model.load_state_dict(weight_files.embedded_vit_state(side))
-    else:
-        model = weight_files.embedded_cnn()
-    return model, "embedded", weight_files.sha256(path)
-
-
-def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network, str, str]:
-    architecture = tag.split(".")[0]
-    if architecture not in timm.list_models():
-        near = ", ".join(timm.list_models(f"*{architecture.split('_')[0]}*")[:3])
-        raise NfadError(
-            f"teacher {name!r} is neither embedded-vit, embedded-cnn, {', '.join(FOUNDATIONS)} nor a timm model"
-            + (f" (similar: {near})" if near else "")
-        )
-    options: Options = {"num_classes": 0}
-    patch = re.search(r"patch(\d+)", architecture)
-    if patch:
-        options["img_size"] = size // 16 * int(patch[1])
-        if not architecture.startswith("beit"):  # BEiT's relative positions are tied to one size
-            options["dynamic_img_size"] = True
-    if weights == UNTRAINED:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
-            model = _create(tag, options)
-        return model, UNTRAINED, weight_files.state_digest(model.state_dict())
-    if weights is not None:
-        path = weight_files.local_file(weights)
-        model = _create(tag, options)
-        weight_files.load_into(model, path, tag)
-        return model, path.name, weight_files.sha256(path)
-    ways_out = (
-        "pass weights=FILE_OR_FOLDER (--weights)",
-        "use a teacher whose weights come with the installation: embedded-vit or embedded-cnn",
-    )
-    model = weight_files.from_hub(tag, ways_out, **options)
-    return model, "hub", weight_files.state_digest(model.state_dict())
-
-
-def _create(tag: str, options: Options) -> Network:
-    try:
-        return create(tag, **options)
-    except Exception as error:
-        raise _cannot_tap(tag, error) from None

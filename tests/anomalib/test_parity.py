@@ -14,8 +14,9 @@ from anomalib.models.image.rad.torch_model import RadModel
 from nfad.hosts import RAD, AnomalyDINO
 from nfad.hosts.backbone import VitMaps
 from nfad.hosts.dinomaly import Rebuilder, grouped, loose_loss
+from nfad.vision.named import Identity
 from nfad.vision.networks import normalisation
-from nfad.vision.teacher import Identity, VitTeacher
+from nfad.vision.teacher import VitTeacher
 
 
 @pytest.fixture(scope="module")

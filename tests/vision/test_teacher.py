@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
-from nfad.vision import teacher as teachers
-from nfad.vision.teacher import FOUNDATIONS, CnnTeacher, VitTeacher, load_teacher
+from nfad.vision import named as teachers
+from nfad.vision.named import FOUNDATIONS
+from nfad.vision.teacher import CnnTeacher, VitTeacher, load_teacher
 from nfad.vision.weights import state_digest
 
 EPS = torch.finfo(torch.float32).eps
