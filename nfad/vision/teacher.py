@@ -85,8 +85,12 @@ class VitTeacher:
     ) -> tuple[list[Float[Tensor, "image token _"]], list[Float[Tensor, "image _"]]]:
         """Tokens of each block and its CLS token as they are, or (`last`) through the network's last norm; not unit."""
         patches, summaries = self._run(images, self._blocks)
-        norm = (lambda tokens: self.network.norm(tokens.to(self.device)).cpu()) if last else torch.nn.Identity()
-        return [norm(patches[block]) for block in self._blocks], [norm(summaries[block]) for block in self._blocks]
+        if last:
+            patches, summaries = (
+                {block: self.network.norm(each.to(self.device)).cpu() for block, each in tokens.items()}
+                for tokens in (patches, summaries)
+            )
+        return [patches[block] for block in self._blocks], [summaries[block] for block in self._blocks]
 
     @torch.inference_mode()
     def _run(self, images: Tensor, blocks: list[int]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:

@@ -199,15 +199,6 @@ def load_into(model: nn.Module, path: Path, tag: str) -> None:
         raise NfadError(f"{path} does not hold the weights of {tag}: {reason}")
 
 
-def keras_resnet(weights: str | None) -> tuple[Network, str, str]:
-    """The network from its file, the file's name and its SHA-256."""
-    if weights is None:
-        raise NfadError(f"{KERAS_RESNET} is read from a file: give its weights (--weights FILE)")
-    model, path = create("resnet50", num_classes=0), local_file(weights)
-    load_keras_resnet(model, path)
-    return model, path.name, sha256(path)
-
-
 def load_keras_resnet(model: nn.Module, path: Path) -> None:
     """Keras' ResNet-50, version 1, into timm's: what its weights presume is put in place, then every tensor is loaded.
 
