@@ -89,6 +89,7 @@ export const CAMERA = {
   "the camera is out of focus": "Camera out of focus",
   "the camera does not see the part": "Camera out of place",
 };
+export const frozen = state => state === "the camera shows the same frame";
 export const ofCamera = drift => Object.hasOwn(CAMERA, drift);
 
 // The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.

@@ -1,7 +1,7 @@
 // The page put together: who is logged in, which model, which view, what is said, and the keys.
 
 import * as api from "./api.js";
-import { absorbed, byId, CAMERA, el, icon, kind, number, rateWords, unseen } from "./dom.js";
+import { absorbed, byId, CAMERA, el, frozen, icon, kind, number, rateWords, unseen } from "./dom.js";
 import { driftView } from "./drift.js";
 import { historyView } from "./history.js";
 import { inspectView } from "./inspect.js";
@@ -132,7 +132,9 @@ function alarm() {
   const blind = moved.length && moved.every(model => unseen(model.drift));
   const calm = moved.every(model => absorbed(model.drift));
   const state = !moved.length ? "good" : blind ? "not judged" : calm ? "turned" : "bad";
-  const camera = moved.map(model => CAMERA[model.camera]).find(Boolean);
+  // Black frame after black frame is a cover as often as a camera that stopped.
+  const wordsOf = model => (unseen(model.drift) && frozen(model.camera) ? null : CAMERA[model.camera]);
+  const camera = moved.map(wordsOf).find(Boolean);
   let words = camera ? camera : blind ? "Not judged" : moved.length ? "Drift" : "Steady";
   if (station.models.length > 1 && moved.length)
     words += `: ${moved.length > 1 ? `${moved.length} models` : moved[0].name}`;
