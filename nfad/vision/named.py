@@ -52,7 +52,7 @@ def named_network(name: str, weights: str | None, size: int) -> tuple[Network, I
         model, source, digest = _embedded(name, size)
         architecture = EMBEDDED_ARCHITECTURE[name]
     elif name == KERAS_RESNET:
-        model, source, digest = weight_files.keras_resnet(weights)
+        model, source, digest = _keras_resnet(weights)
         architecture = "resnet50"
     else:
         architecture = FOUNDATIONS.get(name, EMBEDDED_ARCHITECTURE.get(name, name))
@@ -77,6 +77,14 @@ def _embedded(name: str, size: int) -> tuple[Network, str, str]:
     else:
         model = weight_files.embedded_cnn()
     return model, "embedded", weight_files.sha256(path)
+
+
+def _keras_resnet(weights: str | None) -> tuple[Network, str, str]:
+    if weights is None:
+        raise NfadError(f"{KERAS_RESNET} is read from a file: give its weights (--weights FILE)")
+    model, path = create("resnet50", num_classes=0), weight_files.local_file(weights)
+    weight_files.load_keras_resnet(model, path)
+    return model, path.name, weight_files.sha256(path)
 
 
 def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network, str, str]:
