@@ -173,3 +173,5 @@ class Ledger:
             raise (NoRoom if passing else NfadError)(
                 f"the ledger {self.file} failed ({error}); is its disk full, read-only or shared?"
             ) from error
+        except UnicodeDecodeError as error:  # what SQLite says of a damaged file quotes it, and may be no text
+            raise NfadError(f"the ledger {self.file} is damaged; move it away, and a new one begins") from error

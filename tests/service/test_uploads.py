@@ -130,7 +130,7 @@ def test_a_file_name_is_text_and_never_a_path(client, name):
     root = client.service.settings.data
     assert {path.name for path in root.iterdir()} <= {
         "database", "incoming", "lock", "pictures", "inspections.db", "inspections.db-wal", "inspections.db-shm",
-        "lock-journal",
+        "lock-journal", "models.json", "session.key",
     }  # fmt: skip
     for folder in (root / "pictures").glob("*/*"):
         assert len(folder.name) == 22 and {path.stem for path in folder.iterdir()} == {
