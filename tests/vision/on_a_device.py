@@ -102,9 +102,10 @@ def test_a_student_resumes_on_a_device(device, tmp_path):
     assert same_files(again.save(tmp_path / "again.nfad"), whole)
 
 
-@pytest.mark.parametrize(
-    "name", ["patchcore", "rd4ad", "recontrast", "uniad", "nfad", "anomalydino", "subspacead", "rad", "dinomaly", "mmr"]
-)
+LATER = ("rd4ad", "recontrast", "uniad", "anomalydino", "subspacead", "rad", "dinomaly", "mmr")
+
+
+@pytest.mark.parametrize("name", ["patchcore", "nfad", *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)])
 def test_hosts_work_where_their_images_are(name, device):
     config = Config.preset("embedded-fast", size=128, batch=4, pairs=2, acquisitions=0)
     normals = torch.stack(
