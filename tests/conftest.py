@@ -22,3 +22,8 @@ install_import_hook(list(modules_with_shapes()), "beartype.beartype(conf=beartyp
 torch.set_num_threads(1)
 settings.register_profile("quick", deadline=None, max_examples=30)
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest first, so that no worker waits for it at the end."""
+    items.sort(key=lambda item: item.path.name != "test_devices.py")
