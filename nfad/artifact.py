@@ -34,7 +34,7 @@ from nfad.vision.region import Region
 from nfad.vision.teacher import Teacher, load_teacher, looking_at
 from nfad.vision.weights import state_digest
 
-FORMAT = 6
+FORMAT = 7
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
@@ -97,8 +97,17 @@ def upgrade(path: Path) -> int:
             raise NfadError(f"{kept} exists, where the old file would be kept; move it away first")
         with path.open("rb") as old, replacing(kept) as file:
             shutil.copyfileobj(old, file)
-        _write(upgraded(header), tensors, path)
+        _write(upgraded(header), with_regions(tensors), path)
     return header["format"]
+
+
+def with_regions(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Before format 7 one covariance was that of all places, and not the only one of its kind."""
+
+    def old(key: str, tensor: Tensor) -> bool:
+        return key.startswith("placed.") and key.endswith(".white") and tensor.ndim == 2
+
+    return {key: tensor[None] if old(key, tensor) else tensor for key, tensor in tensors.items()}
 
 
 def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +115,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
     scores are not read in their light and every photo is judged."""
 
     if header["format"] >= READ:
-        return {**header, "ratios": ANY_RATIO, "format": FORMAT}
+        return {"ratios": ANY_RATIO, **header, "format": FORMAT}
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -132,7 +141,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     header, tensors = _stored(path)
     if header["format"] == FORMAT:
         return header, tensors
-    return upgraded(header) | {"format": header["format"]}, tensors
+    return upgraded(header) | {"format": header["format"]}, with_regions(tensors)
 
 
 def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -13,7 +13,8 @@ from nfad.errors import NfadError
 REFERENCES = ("student", "nearest", "linear")
 ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
-EVIDENCE = ("auto", "filtered", "placed")
+PLACED = ("placed", "regional")  # evidence by place
+EVIDENCE = ("auto", "filtered", *PLACED)
 FEWEST = 8  # normal images a fit can be made of
 HOLDOUT = 0.3
 PAIRS = {True: 6, False: 12}  # with acquisitions, which the reference sees too, and without
@@ -60,7 +61,7 @@ class Config:
     common_mode: bool = True  # subtract each filtered map's own median
     foreground: bool = False  # only deviations on the part count: for parts before a background that may change
     # from tokens to a verdict
-    evidence: str = "auto"  # the "filtered" map, the "placed" one, or that which finds more of synthetic defects
+    evidence: str = "auto"  # the "filtered" map, "placed", "regional", or that which finds most of synthetic defects
     sigma: float = 4.0
     top_fraction: float = 0.01  # of the pixels, the highest: their mean is the score
     acquisitions: int = (
@@ -137,9 +138,10 @@ class Config:
                 "holdout has no effect on a cross-fitted reference, whose normals all set the threshold; leave it out "
                 "or set acquisitions=0"
             )
-        if self.evidence == "placed" and "placed" not in self.candidates:
+        if self.evidence in PLACED and self.evidence not in self.candidates:
             raise NfadError(
-                "evidence='placed' needs acquisitions, a reference other than the student, and localization='detection'"
+                f"evidence={self.evidence!r} needs acquisitions, a reference other than the student, and "
+                "localization='detection'"
             )
 
     @property
@@ -159,7 +161,7 @@ class Config:
         both = self.cross_fitted and self.localization == "detection"
         if not both or self.evidence == "filtered":
             return ("filtered",)
-        return ("filtered", "placed") if self.evidence == "auto" else ("placed",)
+        return ("filtered", *PLACED) if self.evidence == "auto" else (self.evidence,)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:

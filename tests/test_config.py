@@ -47,7 +47,7 @@ def test_presets_survive_json(name):
         ({"seed": 10**20}, "seed must lie between 0 and"),
         ({"nudges": -1}, "number of copies"),
         ({"acquisitions": -1}, "acquisitions must be 0 or a number of views; got -1"),
-        ({"evidence": "raw"}, "evidence must be one of auto, filtered, placed"),
+        ({"evidence": "raw"}, "evidence must be one of auto, filtered, placed, regional"),
         ({"holdout": 0.3}, "no effect on a cross-fitted reference.* set acquisitions=0"),
         ({"acquisitions": 0, "holdout": 1.0}, "holdout must lie between 0 and 1"),
         ({"acquisitions": 0, "evidence": "placed"}, "evidence='placed' needs acquisitions"),
@@ -93,14 +93,15 @@ def test_without_acquisitions_every_intervention_is_seen_on_more_images():
 @pytest.mark.parametrize(
     ("changes", "candidates"),
     [
-        ({}, ("filtered", "placed")),
-        ({"reference": "nearest"}, ("filtered", "placed")),
+        ({}, ("filtered", "placed", "regional")),
+        ({"reference": "nearest"}, ("filtered", "placed", "regional")),
         ({"evidence": "placed"}, ("placed",)),
+        ({"evidence": "regional"}, ("regional",)),
         ({"evidence": "filtered"}, ("filtered",)),
         ({"acquisitions": 0}, ("filtered",)),
         ({"reference": "student"}, ("filtered",)),
         ({"localization": "global"}, ("filtered",)),
     ],
 )
-def test_the_placed_evidence_is_a_candidate_where_it_can_be_made(changes, candidates):
+def test_evidence_by_place_is_a_candidate_where_it_can_be_made(changes, candidates):
     assert Config.preset("embedded", **changes).candidates == candidates

@@ -86,6 +86,6 @@ def fitted_anew(
     """The detector over 8-bit tokens; a student, which would have to be trained again, is taken as it is."""
     if isinstance(detector.scorer.reference, Student):
         return detector
-    evidence = "placed" if detector.scorer.placed is not None else "filtered"
+    evidence = detector.choice.evidence if detector.choice is not None else detector.config.candidates[0]
     config = detector.config.changed(evidence=evidence)  # the part's is chosen already
     return Detector.fit(normals, config, teacher=EightBitTeacher(networks, detector), progress=progress)

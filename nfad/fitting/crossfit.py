@@ -6,7 +6,6 @@ found set the threshold, the reading and the limit of what is judged; the final 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -14,13 +13,13 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from nfad.config import Config
+from nfad.config import PLACED, Config
 from nfad.fitting.tokens import TokenCache, look_at
 from nfad.fitting.views import AcquiredViews, DamagedViews
 from nfad.operator import MomentFitter, Moments
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.linear import Linear
-from nfad.reference.placed import Placed
+from nfad.reference.placed import Placed, by_region, regions_a_side
 from nfad.reference.reading import coordinates
 from nfad.reference.scoring import Operator, Scorer, scorer_settings
 from nfad.system.progress import Progress
@@ -46,15 +45,23 @@ def shared_out(views: int, images: Tensor, most: int | None = MOST) -> Tensor:
     return images.repeat(-(-count // len(images)))[: count if most is None else min(count, most * len(images))]
 
 
-class FoldMoments:
-    """Per fold and block: moments of tokens as taken and of all views, and the sums over each place."""
+ByPlace = dict[str, tuple[Placed, ...]]  # evidence → one a block
 
-    def __init__(self, folds: Tensor, teacher: Teacher) -> None:
+
+class FoldMoments:
+    """Per fold and block: moments of tokens as taken and of all views, and the sums over each place and region."""
+
+    def __init__(self, folds: Tensor, teacher: Teacher, views: int) -> None:
+        """`views` are as many as will be added."""
         self._folds, self._blocks = folds, range(len(teacher.channels))
         self._taken = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
         self._acquired = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
         self._places = [
             [torch.zeros(teacher.grid**2, c, dtype=torch.float64) for c in teacher.channels] for _ in range(FOLDS)
+        ]
+        regions = [regions_a_side(teacher.grid, c, views) ** 2 for c in teacher.channels]
+        self._regions = [
+            [torch.zeros(count, c, c) for count, c in zip(regions, teacher.channels, strict=True)] for _ in range(FOLDS)
         ]
         self._views = [0] * FOLDS
 
@@ -65,9 +72,12 @@ class FoldMoments:
             chosen = folds == fold
             self._views[fold] += int(chosen.sum())
             fitters = (self._taken if taken else self._acquired)[fold]
-            for block, places, t in zip(fitters, self._places[fold], tokens, strict=True):
+            sums = zip(fitters, self._places[fold], self._regions[fold], tokens, strict=True)
+            for block, places, regions, t in sums:
                 block.update(t[chosen])
                 places += t[chosen].double().sum(dim=0)
+                grouped = by_region(t[chosen], len(regions)).flatten(1, 2)
+                regions.baddbmm_(grouped.mT, grouped)
 
     def taken(self, without: int | None = None) -> list[Moments]:
         """Of the normals as taken, of all folds but one."""
@@ -87,6 +97,15 @@ class FoldMoments:
         views = sum(self._views[fold] for fold in folds)
         return [torch.stack([self._places[fold][block] for fold in folds]).sum(dim=0) / views for block in self._blocks]
 
+    def regions(self, without: int | None = None) -> list[Tensor]:
+        """Every region's second moment, of all views."""
+        folds = self._all_but(without)
+        found = []
+        for block, places in zip(self._blocks, self._places[0], strict=True):
+            sums = torch.stack([self._regions[fold][block] for fold in folds]).double().sum(dim=0)
+            found.append(sums * len(sums) / (len(places) * sum(self._views[fold] for fold in folds)))
+        return found
+
     def _all_but(self, without: int | None) -> list[int]:
         return [fold for fold in range(FOLDS) if fold != without and self._views[fold]]
 
@@ -101,21 +120,29 @@ def scorer_from(
     """The closed-form scorer of all folds, or of all but one; `banks` is a scorer over banks, which know their images.
 
     The raw reference is of normals as taken: what a detector without any of this would be. The filtered one sees
-    their acquisitions, too, and so does the placed one.
+    their acquisitions, too.
     """
-    seen = moments.seen(without)
-    placed = None
-    if "placed" in config.candidates:
-        each = zip(seen, moments.places(without), strict=True)
-        placed = tuple(Placed.fit(block.second, places) for block, places in each)
     if banks is not None:
-        return dataclasses.replace(banks, placed=placed)
+        return banks
     filtered = None
     if config.order == "filter-then-fit":
-        each = zip(seen, operator.bases, strict=True)
+        each = zip(moments.seen(without), operator.bases, strict=True)
         filtered = tuple(Linear.fit(block, config.variance, basis) for block, basis in each)
     raw = tuple(Linear.fit(block, config.variance) for block in moments.taken(without))
-    return Scorer(operator, raw, filtered, placed=placed, **scorer_settings(config))
+    return Scorer(operator, raw, filtered, **scorer_settings(config))
+
+
+def placed_from(config: Config, moments: FoldMoments, without: int | None = None) -> ByPlace:
+    """The evidence by place that is asked for, of all views of all folds, or of all but one."""
+    wanted = [name for name in PLACED if name in config.candidates]
+    if not wanted:
+        return {}
+    blocks = list(zip(moments.regions(without), moments.places(without), strict=True))
+    each = {
+        "placed": lambda second, means: Placed.fit(second.mean(dim=0, keepdim=True), means),
+        "regional": Placed.fit,
+    }
+    return {name: tuple(each[name](*block) for block in blocks) for name in wanted}
 
 
 @dataclass(frozen=True)
@@ -124,7 +151,7 @@ class Looked:
 
     images: Tensor
     taken: Tensor  # bool: not under an acquisition
-    maps: dict[str, Tensor]  # unfiltered, filtered, placed; and localization, where it is a map of its own
+    maps: dict[str, Tensor]  # unfiltered, filtered, evidence by place; localization, where it is a map of its own
     coordinates: Tensor
     content: Tensor  # mean tokens
     numbers: Tensor  # of the photo
@@ -151,6 +178,7 @@ class Look:
     config: Config
     folds: Tensor
     scorers: dict[int, Scorer]
+    placed: dict[int, ByPlace]
 
     @torch.inference_mode()
     def __call__(
@@ -172,12 +200,12 @@ class Look:
                 images[rows] if self.config.reference == "nearest" else None,
                 prior[rows] if self.config.foreground else None,
             )
-            out = dataclasses.replace(scorer, placed=None)(*inputs)
+            out = scorer(*inputs)
             maps = {"unfiltered": out.control, "filtered": out.detection}
             if out.localization is not None:
                 maps["localization"] = out.localization
-            if scorer.placed is not None:
-                maps["placed"] = scorer(*inputs).detection
+            for name, placed in self.placed[fold].items():
+                maps[name] = scorer.placed_map(placed, some, inputs[-1])
             spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
             yield Looked(

@@ -11,17 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nfad.config import Config
+from nfad.config import PLACED, Config
 from nfad.fitting.calibration import Calibrated, Inputs, statistics_of
 from nfad.fitting.crossfit import (
     DAMAGED,
     FOLDS,
+    ByPlace,
     FoldMoments,
     Look,
     Looked,
     folds_of,
     look_at_damaged,
     look_at_normals,
+    placed_from,
     scorer_from,
     shared_out,
 )
@@ -63,7 +65,7 @@ def in_all_lights(
     lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed)
     (folder := directory / "acquired").mkdir()
     acquired = TokenCache(teacher, lit, config.batch, folder, with_prior=config.foreground)
-    moments = FoldMoments(folds, teacher)
+    moments = FoldMoments(folds, teacher, len(fit) * (1 + config.nudges) + len(lit))
     for chosen in fit.split(config.batch):
         moments.add(chosen, cache.read(chosen)[0], taken=True)
     for chosen, tokens in nudged_copies(config, cache, teacher, fit, progress):
@@ -73,18 +75,19 @@ def in_all_lights(
     banks = None if config.reference == "linear" else scorer
     whole = scorer if config.reference == "student" else scorer_from(config, scorer.operator, moments, None, banks)
     whole = calibrate(whole, lambda: _inputs(config, whole, cache, fit))
-    scorers = dict.fromkeys(range(FOLDS), whole)
+    scorers, placed = dict.fromkeys(range(FOLDS), whole), dict.fromkeys(range(FOLDS), ByPlace())
     if config.cross_fitted:
         each = {fold: scorer_from(config, scorer.operator, moments, fold, banks) for fold in range(FOLDS)}
         scorers = {fold: dataclasses.replace(other, tau=whole.tau) for fold, other in each.items()}
-    look = Look(config, folds, scorers)
+        placed = {fold: placed_from(config, moments, fold) for fold in range(FOLDS)}
+    look = Look(config, folds, scorers, placed)
     normals = look_at_normals(look, cache, acquired, held, config.batch)
     damaged = None
     if config.size >= SMALLEST:
         count = min(DAMAGED, config.acquisitions)
         hurt = DamagedViews(views, shuffled.repeat(-(-count // len(held)))[:count], config.seed, teacher.region)
         damaged = look_at_damaged(look, hurt, teacher, config.batch, progress)
-    return learn(config, whole, folds, normals, damaged)
+    return learn(config, whole, placed_from(config, moments), folds, normals, damaged)
 
 
 def _inputs(config: Config, scorer: Scorer, cache: TokenCache, indices: Tensor) -> Iterator[Inputs]:
@@ -94,7 +97,9 @@ def _inputs(config: Config, scorer: Scorer, cache: TokenCache, indices: Tensor) 
         yield tokens, scorer.predicted(cache.views(chosen)), exclude, prior if config.foreground else None
 
 
-def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damaged: Looked | None) -> Calibrated:
+def learn(
+    config: Config, scorer: Scorer, by_place: ByPlace, folds: Tensor, normals: Looked, damaged: Looked | None
+) -> Calibrated:
     """Of what the folds' scorers saw: which evidence, how it is read, its threshold, and what is not judged."""
     reads = {name: _Read.of(config, name, folds, normals) for name in config.candidates}
     evidence, found = config.candidates[0], {}
@@ -128,10 +133,10 @@ def learn(config: Config, scorer: Scorer, folds: Tensor, normals: Looked, damage
         looser = _above(held_out.at(LOOSE), bad, bad_unfiltered)["filtered"]
         choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images), looser)
     numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
-    placed = evidence == "placed"
+    chosen = {"placed": by_place[evidence], "filtered": None} if evidence in PLACED else {}
     own = ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
     return Calibrated(
-        scorer=dataclasses.replace(scorer, reading=read.whole, **({"filtered": None} if placed else {"placed": None})),
+        scorer=dataclasses.replace(scorer, reading=read.whole, **chosen),
         normal_maps=normal_maps,
         held_out=held_out,
         normals={name: tuple(values[clean].tolist()) for name, values in numbers.items()},

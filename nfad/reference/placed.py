@@ -1,12 +1,15 @@
-"""The placed reference: how far a token is from the mean token of its place, in the spread that normals have there.
+"""The placed reference: how far a token is from the mean token of its place, in the spread that normals have.
 
 Its covariance is taken over normals × acquisitions, so that a direction counts the less the more acquisition moves it:
 a soft filter beside the projection's hard one. It sees what a projection off V may lose, above all parts that are
 missing or moved. On a part that lies anywhere the places' means are alike, and it is one Mahalanobis distance for all.
+Of a part that always lies alike every region has a covariance of its own: what is ordinary at its leads is not on its
+case.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,27 +17,62 @@ from jaxtyping import Float
 from torch import Tensor
 
 FLOOR = 0.01  # of the mean variance: what is added to each, so that no direction without any counts for everything
+MOST = 8  # regions a side
+PER_CHANNEL = 10  # tokens that a region's covariance needs
+OWN = 0.7  # of a region's covariance is its own; the rest is that of all
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Of one block: Σ_w^−½ for all places, Σ_w the covariance about the places' means; and those means, whitened."""
+    """Of one block: Σ^−½ of every region, Σ the covariance about the places' means; and those means, whitened."""
 
-    white: Float[Tensor, "channel channel"]
+    white: Float[Tensor, "region channel channel"]
     means: Float[Tensor, "token channel"]
 
     @classmethod
-    def fit(cls, second: Float[Tensor, "channel channel"], means: Float[Tensor, "token channel"]) -> Placed:
-        """From E[t tᵀ] over all tokens and E[t] of each place: closed form, and both are additive over images."""
-        within = second - means.T @ means / len(means)
-        values, vectors = torch.linalg.eigh(within)
-        values = values.clamp(min=0)
+    def fit(cls, second: Float[Tensor, "region channel channel"], means: Float[Tensor, "token channel"]) -> Placed:
+        """From E[t tᵀ] over each region's tokens (of one region: all) and E[t] of each place: both additive."""
+        places = by_region(means[None], len(second))[:, 0]
+        within = second - places.mT @ places / places.shape[1]
+        together = within.mean(dim=0)
         # Where normals have no spread at all, what rounding does to a token counts 1.
-        floor = (FLOOR * values.mean()).clamp(min=torch.finfo(torch.float32).eps ** 2)
-        white = vectors / (values + floor).sqrt()
+        floor = (FLOOR * together.trace() / len(together)).clamp(min=torch.finfo(torch.float32).eps ** 2)
+        unit = torch.eye(len(together), dtype=second.dtype)
+        spread = torch.linalg.cholesky(OWN * within + (1 - OWN) * together + floor * unit)
+        white = torch.linalg.solve_triangular(spread, unit.expand_as(spread), upper=False).mT
         # As a file keeps them: the same numbers in another order would give products that differ in the last bit.
-        return cls(white.float().contiguous(), (means @ white).float().contiguous())
+        whitened = by_place((places @ white)[:, None])[0]
+        return cls(white.float().contiguous(), whitened.float().contiguous())
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token"]:
         """Mean square of the whitened deviation: about 1 for a normal."""
-        return (tokens @ self.white - self.means).square().mean(dim=-1)
+        if len(self.white) == 1:
+            return (tokens @ self.white[0] - self.means).square().mean(dim=-1)
+        off = by_region(tokens, len(self.white)) @ self.white[:, None] - by_region(self.means[None], len(self.white))
+        return by_place(off.square().mean(dim=-1, keepdim=True))[..., 0]
+
+
+def regions_a_side(grid: int, channels: int, views: int) -> int:
+    """As many as divide the grid and leave each region tokens enough."""
+    fits = (side for side in range(MOST, 1, -1) if grid % side == 0)
+    return next((side for side in fits if views * (grid // side) ** 2 >= PER_CHANNEL * channels), 1)
+
+
+def by_region(tokens: Float[Tensor, "image token channel"], regions: int) -> Float[Tensor, "region image own channel"]:
+    """The tokens of each square region, row by row; one region is all of them, square or not."""
+    if regions == 1:
+        return tokens[None]
+    side, grid = math.isqrt(regions), math.isqrt(tokens.shape[1])
+    step = grid // side
+    square = tokens.reshape(len(tokens), side, step, side, step, -1)
+    return square.permute(1, 3, 0, 2, 4, 5).reshape(regions, len(tokens), step * step, -1)
+
+
+def by_place(tokens: Float[Tensor, "region image own channel"]) -> Float[Tensor, "image token channel"]:
+    """And back."""
+    if len(tokens) == 1:
+        return tokens[0]
+    regions, images, count, channels = tokens.shape
+    side, step = math.isqrt(regions), math.isqrt(count)
+    square = tokens.reshape(side, side, images, step, step, channels)
+    return square.permute(2, 0, 3, 1, 4, 5).reshape(images, regions * count, channels)

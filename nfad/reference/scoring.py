@@ -99,19 +99,27 @@ class Scorer:
         operator = self.operator
         blocks, filtered = self._compare(tokens, predicted, exclude)
         out = read_coefficients(blocks, operator.keep, self.tau, operator.families, self.gate_by)
-        if self.placed is not None:
-            filtered = [placed(block) for placed, block in zip(self.placed, tokens, strict=True)]
         if filtered is not None:
             out = dataclasses.replace(out, detection=torch.stack(filtered).mean(dim=0))
         if prior is not None:
             out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in self.maps})
         if self.common_mode:
             out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
+        if self.placed is not None:
+            out = dataclasses.replace(out, detection=self.placed_map(self.placed, tokens, prior))
         if self.reading is not None:
             found = coordinates(tokens, operator.bases)
             read = {name: self.reading(getattr(out, name), found) for name in self.maps[1:]}
             out = dataclasses.replace(out, **read)
         return out
+
+    def placed_map(
+        self, placed: Sequence[Placed], tokens: Tokens, prior: Float[Tensor, "image token"] | None = None
+    ) -> Float[Tensor, "image token"]:
+        """What placed references say of these tokens, before they are read in their light."""
+        found = torch.stack([each(block) for each, block in zip(placed, tokens, strict=True)]).mean(dim=0)
+        found = found if prior is None else on_foreground(found, prior)
+        return without_common_mode(found) if self.common_mode else found
 
     def predicted(self, views: Float[Tensor, "image 3 size size"]) -> list[Tensor] | None:
         """What a student, if it is one, expects of these views."""

@@ -8,6 +8,7 @@ from parts import part, parts, tiny
 from torch.nn import functional as F
 
 from nfad import Detector
+from nfad.config import PLACED
 from nfad.deploy.graph import ViewGraph, outputs_of
 from nfad.deploy.onnx_graph import halve_weights
 from nfad.deploy.resizing import MatrixResizing, resized
@@ -19,6 +20,7 @@ VARIANTS = [
     {"reference": "student", "order": "fit-then-filter", "common_mode": False},
     {"reference": "linear", "order": "filter-then-fit", "rank": {}, "evidence": "filtered"},
     {"reference": "linear", "evidence": "placed"},
+    {"reference": "linear", "evidence": "regional"},
     {"reference": "linear", "acquisitions": 0},
 ]
 
@@ -49,7 +51,7 @@ def test_the_modules_are_the_detector(variant):
     found = ViewGraph(detector)(views)
     gated, tells = "localization" in variant, variant.get("acquisitions", 1) > 0
     assert len(found) == len(outputs_of(detector)) == 7 + 2 * gated + 2 * tells
-    assert (detector.scorer.placed is not None) == (variant.get("evidence") == "placed")
+    assert (detector.scorer.placed is not None) == (variant.get("evidence") in PLACED)
     for ours, wanted in zip(found, as_scores(detector, views), strict=True):
         torch.testing.assert_close(ours, wanted, atol=1e-3, rtol=1e-3)
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parts import tiny
 
-from nfad.fitting.crossfit import FOLDS, MOST, FoldMoments, folds_of, scorer_from, shared_out
+from nfad.fitting.crossfit import FOLDS, MOST, FoldMoments, folds_of, placed_from, scorer_from, shared_out
 from nfad.operator import MomentFitter
 from nfad.reference.linear import Linear
-from nfad.reference.placed import Placed
+from nfad.reference.placed import Placed, by_region
 from nfad.reference.scoring import Operator
 
 seeds = st.integers(0, 2**31)
@@ -25,8 +25,8 @@ def tokens_(count, seed):
 def looked_at(seed):
     """Every image as taken, then 30 acquisitions of them, in batches: the moments, and the same kept whole."""
     folds = folds_of(IMAGES, seed)
-    moments = FoldMoments(folds, TEACHER)
     views = torch.cat([torch.arange(IMAGES), shared_out(30, torch.arange(IMAGES))])
+    moments = FoldMoments(folds, TEACHER, len(views))
     taken, tokens = torch.arange(len(views)) < IMAGES, tokens_(len(views), seed)
     for chosen in [*torch.arange(IMAGES).split(4), *torch.arange(IMAGES, len(views)).split(4)]:
         moments.add(views[chosen], [block[chosen] for block in tokens], taken=bool(taken[chosen][0]))
@@ -62,18 +62,20 @@ def test_leaving_a_fold_out_changes_them():
 def test_arguments_are_not_modified():
     tokens, images = tokens_(4, 0), torch.arange(4)
     before = [block.clone() for block in tokens]
-    FoldMoments(folds_of(IMAGES, 0), TEACHER).add(images, tokens, taken=True)
+    FoldMoments(folds_of(IMAGES, 0), TEACHER, 4).add(images, tokens, taken=True)
     assert all(torch.equal(a, b) for a, b in zip(tokens, before)) and torch.equal(images, torch.arange(4))
 
 
 @given(seeds, st.sampled_from([None, 0, 3]))
 def test_a_scorer_without_a_fold_is_fitted_to_the_other_images_alone(seed, without):
-    """The raw reference to them as taken, the filtered and the placed one to all their views."""
+    """The raw reference to them as taken, the filtered and the placed ones to all their views."""
     seen, config = looked_at(seed), tiny()
     bases = tuple(
         torch.linalg.qr(torch.randn(c, c, generator=torch.Generator().manual_seed(c)))[0][:, :1] for c in (3, 5)
     )
     scorer = scorer_from(config, Operator(bases, (("photometric",),) * 2), seen.moments, without)
+    by_place = placed_from(config, seen.moments, without)
+    assert [len(each.white) for each in by_place["regional"]] == [TEACHER.grid**2, 1]  # views enough for 3 channels
     inside = torch.ones(len(seen.views), dtype=torch.bool) if without is None else seen.folds[seen.views] != without
     for block, tokens in enumerate(seen.tokens):
 
@@ -86,8 +88,12 @@ def test_a_scorer_without_a_fold_is_fitted_to_the_other_images_alone(seed, witho
         torch.testing.assert_close(scorer.reference[block](tokens), wanted(tokens), atol=1e-4, rtol=1e-4)
         filtered = Linear.fit(moments(inside), config.variance, bases[block])
         torch.testing.assert_close(scorer.filtered[block](tokens), filtered(tokens), atol=1e-4, rtol=1e-4)
-        placed = Placed.fit(moments(inside).second, tokens[inside].double().mean(dim=0))
-        torch.testing.assert_close(scorer.placed[block](tokens), placed(tokens), atol=1e-3, rtol=1e-3)
+        means = tokens[inside].double().mean(dim=0)
+        placed = Placed.fit(moments(inside).second[None], means)
+        torch.testing.assert_close(by_place["placed"][block](tokens), placed(tokens), atol=1e-3, rtol=1e-3)
+        each = by_region(tokens[inside].double(), len(by_place["regional"][block].white)).flatten(1, 2)
+        regional = Placed.fit(each.mT @ each / each.shape[1], means)
+        torch.testing.assert_close(by_place["regional"][block](tokens), regional(tokens), atol=1e-3, rtol=1e-3)
 
 
 @given(st.integers(8, 200), seeds)

@@ -9,15 +9,17 @@ from nfad import Detector
 from nfad.fitting.crossfit import Looked, folds_of
 from nfad.fitting.verdicts import LEAST, RATES, learn, top_scores
 from nfad.reference.judgeable import RATE
+from nfad.reference.placed import Placed
 from nfad.reference.scoring import Operator, Scorer
 from nfad.stats.conformal import conformal_threshold
 
 CONFIG = tiny(size=64, sigma=1.0)
 IMAGES, EACH, TOKENS = 20, 8, 16
 BASES = (torch.eye(6)[:, :3],)
+REGIONAL = Placed(torch.zeros(4, 6, 6), torch.zeros(TOKENS, 6))
 
 
-def looked(seed, damaged=False, light=0.5, filtered=1.0, placed=1.0):
+def looked(seed, damaged=False, light=0.5, filtered=1.0, placed=1.0, regional=0.5):
     """Views of parts, whose maps grow with the light they are in; defects stand out of either map as told."""
     random = np.random.default_rng(seed)
     images = np.repeat(np.arange(IMAGES), EACH)
@@ -25,7 +27,8 @@ def looked(seed, damaged=False, light=0.5, filtered=1.0, placed=1.0):
     found = random.normal(size=(len(images), 3)) * ~taken[:, None]
     factor = np.exp(light * found[:, 0])[:, None]
     maps = {}
-    for name, strength in {"unfiltered": 1.0, "filtered": filtered, "placed": placed}.items():
+    strengths = {"unfiltered": 1.0, "filtered": filtered, "placed": placed, "regional": regional}
+    for name, strength in strengths.items():
         noise = random.gamma(4.0, 0.25, size=(len(images), TOKENS))
         noise[:, 5] += 6 * strength * damaged
         maps[name] = torch.from_numpy(noise * factor).float()
@@ -41,18 +44,18 @@ def looked(seed, damaged=False, light=0.5, filtered=1.0, placed=1.0):
 
 
 def learned(normals, damaged=None, **changes):
-    scorer = Scorer(Operator(BASES, (("photometric",),)), (), (), placed=())
+    scorer = Scorer(Operator(BASES, (("photometric",),)), (), ())
     config = dataclasses.replace(CONFIG, **changes)
-    return learn(config, scorer, folds_of(IMAGES, 0), normals, damaged)
+    return learn(config, scorer, {"placed": (), "regional": (REGIONAL,)}, folds_of(IMAGES, 0), normals, damaged)
 
 
-@pytest.mark.parametrize(("filtered", "placed", "wanted"), [(1.0, 0.2, "filtered"), (0.2, 1.0, "placed")])
-def test_the_evidence_that_finds_more_synthetic_defects_is_taken(filtered, placed, wanted):
-    normals, damaged = looked(0), looked(1, damaged=True, filtered=filtered, placed=placed)
-    found = learned(normals, damaged)
-    assert found.choice.evidence == wanted and set(found.choice.found) == {"filtered", "placed"}
+@pytest.mark.parametrize(("wanted", "kept"), [("filtered", None), ("placed", ()), ("regional", (REGIONAL,))])
+def test_the_evidence_that_finds_more_synthetic_defects_is_taken(wanted, kept):
+    strengths = dict.fromkeys(("filtered", "placed", "regional"), 0.2) | {wanted: 1.0}
+    found = learned(looked(0), looked(1, damaged=True, **strengths))
+    assert found.choice.evidence == wanted and set(found.choice.found) == set(strengths)
     assert found.choice.found[wanted] == max(found.choice.found.values()) > min(found.choice.found.values())
-    assert (found.scorer.placed is None, found.scorer.filtered is None) == (wanted == "filtered", wanted == "placed")
+    assert found.scorer.placed == kept and (found.scorer.filtered is None) == (wanted != "filtered")
 
 
 def test_without_defects_to_try_the_first_candidate_stands():

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.reference.placed import FLOOR, Placed
+from nfad.reference.placed import FLOOR, MOST, OWN, PER_CHANNEL, Placed, by_place, by_region, regions_a_side
 
 EPS = torch.finfo(torch.float32).eps
 seeds = st.integers(0, 2**31)
@@ -17,31 +17,83 @@ def tokens_(images, places, channels, seed):
     return torch.from_numpy(means + random.normal(size=(images, places, channels)) * spread)
 
 
-def fitted(tokens):
-    flat = tokens.reshape(-1, tokens.shape[-1])
-    return Placed.fit(flat.T @ flat / len(flat), tokens.mean(dim=0))
+def fitted(tokens, regions=1):
+    grouped = by_region(tokens, regions).flatten(1, 2)
+    return Placed.fit(grouped.mT @ grouped / grouped.shape[1], tokens.mean(dim=0))
 
 
-def slow(normals, query):
-    """Token by token: the Mahalanobis distance to the mean of its place, squared, over the channels."""
+def slow(normals, query, side=1):
+    """Token by token: the Mahalanobis distance to the mean of its place, squared, over the channels; the covariance is
+    in part that of its square of the grid, of which there are `side` a side, and in part that of all."""
     normals, query = normals.numpy(), query.numpy()
-    means = normals.mean(axis=0)
-    deviations = (normals - means).reshape(-1, normals.shape[-1])
-    covariance = deviations.T @ deviations / len(deviations)
-    covariance += FLOOR * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    means, grid = normals.mean(axis=0), round(normals.shape[1] ** 0.5)
+
+    def covariance(places):
+        deviations = (normals - means)[:, places].reshape(-1, normals.shape[-1])
+        return deviations.T @ deviations / len(deviations)
+
+    def region(place):
+        return (place // grid) // (grid // side), (place % grid) // (grid // side)
+
+    places = range(query.shape[1])
+    together = covariance(list(places))
+    floor = FLOOR * np.trace(together) / len(together) * np.eye(len(together))
     found = np.empty(query.shape[:2])
     for image in range(len(query)):
-        for place in range(query.shape[1]):
+        for place in places:
+            own = together if side == 1 else covariance([other for other in places if region(other) == region(place)])
             off = query[image, place] - means[place]
-            found[image, place] = off @ np.linalg.solve(covariance, off) / len(off)
+            found[image, place] = off @ np.linalg.solve(OWN * own + (1 - OWN) * together + floor, off) / len(off)
     return found
+
+
+def are_close(found, wanted):
+    return np.abs(found.double().numpy() - wanted).max() <= 1e3 * EPS * (1 + np.abs(wanted).max())
 
 
 @given(sizes, seeds)
 def test_it_is_the_mahalanobis_distance_to_the_mean_of_the_place(size, seed):
     normals, query = tokens_(*size, seed), tokens_(3, *size[1:], seed + 1)
-    found, wanted = fitted(normals)(query.float()).double().numpy(), slow(normals, query)
-    assert np.abs(found - wanted).max() <= 1e3 * EPS * (1 + np.abs(wanted).max())
+    assert are_close(fitted(normals)(query.float()), slow(normals, query))
+
+
+@given(st.sampled_from([(2, 2), (4, 2), (6, 3), (6, 2), (3, 3)]), st.integers(2, 5), seeds)
+def test_a_region_has_a_covariance_of_its_own(shape, channels, seed):
+    grid, side = shape
+    normals, query = (tokens_(count, grid * grid, channels, seed + count) for count in (12, 3))
+    normals = normals * (1 + torch.arange(grid * grid) / grid)[:, None]
+    assert are_close(fitted(normals, side * side)(query.float()), slow(normals, query, side))
+
+
+def test_what_is_ordinary_in_one_region_stands_out_in_a_quiet_one():
+    random = torch.Generator().manual_seed(0)
+    normals = 0.1 * torch.randn(200, 16, 3, generator=random, dtype=torch.float64)
+    loud = by_place(torch.tensor([1.0, 0, 0, 0]).reshape(4, 1, 1, 1).expand(4, 1, 4, 1))[0, :, 0].bool()
+    normals[:, loud] *= 10
+    step = torch.ones(1, 16, 3)
+    together, apart = fitted(normals)(step)[0], fitted(normals, 4)(step)[0]
+    assert float(apart[~loud].min()) > 2 * float(together[~loud].max())
+    assert float(apart[loud].max()) < float(together[loud].min())
+
+
+@given(st.sampled_from([(2, 1), (2, 2), (6, 3), (8, 4)]), st.integers(1, 3), st.integers(1, 4), seeds)
+def test_regions_are_squares_of_the_grid_and_can_be_put_together_again(shape, images, channels, seed):
+    grid, side = shape
+    tokens = torch.randn(images, grid * grid, channels, generator=torch.Generator().manual_seed(seed))
+    regions = by_region(tokens, side * side)
+    assert torch.equal(by_place(regions), tokens)
+    step = grid // side
+    corner = tokens.unflatten(1, (grid, grid))[:, -step:, -step:].flatten(1, 2)
+    assert torch.equal(regions[-1], corner)
+
+
+@given(st.integers(1, 64), st.integers(1, 1000), st.integers(1, 2000))
+def test_as_many_regions_as_have_tokens_enough(grid, channels, views):
+    side = regions_a_side(grid, channels, views)
+    assert grid % side == 0 and side <= MOST
+    assert side == 1 or views * (grid // side) ** 2 >= PER_CHANNEL * channels
+    more = [other for other in range(side + 1, MOST + 1) if grid % other == 0]
+    assert all(views * (grid // other) ** 2 < PER_CHANNEL * channels for other in more)
 
 
 @given(seeds)
