@@ -1,6 +1,6 @@
 """Normals × acquisitions: every view of a normal is scored by a reference that has not seen the part.
 
-Moments are additive, so that leaving a fifth of the normals out costs an eigendecomposition and no pass. The scores so
+Moments are additive, so that leaving a tenth of the normals out costs an eigendecomposition and no pass. The scores so
 found set the threshold, the reading and the limit of what is judged; the final reference is fitted to all normals.
 """
 
@@ -27,7 +27,7 @@ from nfad.vision.photo import photo_numbers
 from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
 
-FOLDS = 5
+FOLDS = 10
 MOST = 8  # acquisitions of one normal
 DAMAGED = 84  # synthetic defects at most, half of them as taken: six of each of the seven kinds in either light
 
