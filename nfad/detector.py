@@ -64,7 +64,7 @@ class Detector(Fitted):
         `skip(image, reason)` is told of unreadable images, which are then left out; without it they raise.
         `doubt(image, reason)` is told of images that may not belong: copies, empty ones, other parts, likely defects.
         All but the empty ones are fitted on all the same; other parts do not widen what is judged. With `strict` there
-        is no detector of such images: an error names all of them.
+        is no detector of such images: an error names them, copies and empty ones before the work begins.
         `mask` is an image of the photos' shape, bright where to look: what lies under the rest moves no verdict.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
         for this config, to share it among many fits. `device` is where networks run (auto, cpu, cuda, cuda:1, mps,
@@ -80,6 +80,8 @@ class Detector(Fitted):
             region = None if mask is None else Region.read(mask, views.images[0], config.size, config.resize)
             thumbs = thumbnails(views, region)
             doubts = list(doubts_of_views(thumbs, views.images))
+            if strict and doubts:
+                raise NfadError(doubts_told(doubts, views.images))
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))

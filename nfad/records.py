@@ -19,6 +19,7 @@ FIELDS = (
     "left", "centre", "right",
     "lower left", "bottom", "lower right",
 )  # fmt: skip
+SHARE = 0.1  # of what is above a threshold, that a field must hold to be named
 # Words a person understands for the families of nuisance.
 FAMILY_WORDS = {
     "photometric": "illumination-like",
@@ -156,18 +157,19 @@ class Prediction:
 
 
 def places(view: np.ndarray, level: float, geometry: Geometry | None = None) -> list[str]:
-    """The fields of a 3×3 grid over the photo in which a map exceeds the level, the highest first; where none does,
-    the highest."""
+    """The fields of a 3×3 grid over the photo that hold a share of what a map has above the level, the most first;
+    where nothing is above it, that of the highest value."""
     rows, columns = (np.arange(count) + 0.5 for count in view.shape)
     rows, columns = rows / view.shape[0], columns / view.shape[1]
     if geometry is not None:
         rows = (geometry.top + rows * geometry.box_height) / geometry.height
         columns = (geometry.left + columns * geometry.box_width) / geometry.width
-    highest = np.full(len(FIELDS), -np.inf)
     field = 3 * (3 * rows).astype(int)[:, None] + (3 * columns).astype(int)[None]
-    np.maximum.at(highest, field.ravel(), view.ravel())
-    order = np.argsort(-highest, kind="stable")
-    return [FIELDS[place] for place in order if highest[place] > level] or [FIELDS[order[0]]]
+    held = np.bincount(field.ravel(), np.clip(view - level, 0, None).ravel(), len(FIELDS))
+    if not held.any():
+        return [FIELDS[field.ravel()[view.argmax()]]]
+    order = np.argsort(-held, kind="stable")
+    return [FIELDS[place] for place in order if held[place] >= SHARE * held.sum()]
 
 
 def places_told(fields: Sequence[str]) -> str:

@@ -98,6 +98,14 @@ def test_a_spot_is_where_it_is_in_the_photo(field, height, width):
     assert places(view, -1.0)[0] == FIELDS[field] and len(places(view, -1.0)) == 9
 
 
+def test_the_rim_of_a_spot_names_no_other_field():
+    """One that lies in the centre and reaches a little into three more."""
+    y, x = np.mgrid[:90, :90]
+    view = np.exp(-((y - 52) ** 2 + (x - 52) ** 2) / (2 * 7.0**2))
+    assert len({(row // 30, column // 30) for row, column in np.argwhere(view > 0.1)}) == 4
+    assert places(view, 0.1) == ["centre"]
+
+
 def test_a_centre_crop_sees_the_middle_of_the_photo():
     view = np.eye(3)[[2, 1, 0]]  # from the lower left to the upper right
     assert places(view, 0.5, Geometry(300, 300, 100, 100, 100, 100)) == ["centre"]

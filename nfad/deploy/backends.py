@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.system.platform import ready_for_openvino
+from nfad.system.platform import cores, ready_for_openvino
 
 Promise = Callable[[], dict[str, np.ndarray]]  # waits for the outputs; to be called once
 Session = Callable[[np.ndarray], Promise]
@@ -17,7 +16,7 @@ Session = Callable[[np.ndarray], Promise]
 
 def open_session(backend: str, graph: Path, threads: int | None = None) -> Session:
     """`backend` is "onnx" (onnxruntime) or "openvino"."""
-    threads = threads or _cores()
+    threads = threads or cores()
     return _onnxruntime(graph, threads) if backend == "onnx" else _openvino(graph, threads)
 
 
@@ -70,11 +69,6 @@ def _openvino(graph: Path, threads: int) -> Session:
         return wait
 
     return begin
-
-
-def _cores() -> int:
-    """Those this process may use; in a container often fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _missing(module: str) -> NfadError:

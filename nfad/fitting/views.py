@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nfad.config import FEWEST
 from nfad.errors import NfadError
+from nfad.system.ahead import ahead
 from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
@@ -50,15 +51,16 @@ class ViewCache:
         skip: Skip | None = None,
         progress: Progress | None = None,
     ) -> ViewCache:
-        """Decodes every image before the long work begins: a bad one shows up now, not in an hour.
+        """Decodes every image before the long work begins: a bad one shows up now, not in an hour; a few at a time.
 
         `skip` is told of images that cannot be read, which are then left out; without it they raise.
         """
         cache = cls(images, size, resize, directory)
         good: list[ImageLike] = []
-        for index, image in enumerate(images):
+        begun = ahead(cache._decode, images, torch.get_num_threads())
+        for index, (image, decoded) in enumerate(zip(images, begun, strict=True)):
             try:
-                view, ratio = cache._decode(image)
+                view, ratio = decoded.result()
                 if len(good) < cache._cached:
                     cache._kept[len(good)] = (view * STEPS).round().numpy().astype(np.uint16)
                 good.append(image)

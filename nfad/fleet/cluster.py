@@ -17,6 +17,7 @@ import torch
 
 from nfad.errors import NfadError
 from nfad.system.files import replacing, sha256_of
+from nfad.system.platform import cores
 from nfad.system.progress import Progress
 
 try:
@@ -54,8 +55,7 @@ class Cluster:
             raise NfadError(f"workers and CPUs a task must be at least 1; got {self.workers} and {self.cpus}")
         quiet: dict[str, Any] = {"include_dashboard": False} if self.address == LOCAL else {}
         if self.address == LOCAL:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            self.workers = self.workers or max(1, cores // self.cpus)
+            self.workers = self.workers or max(1, cores() // self.cpus)
             os.environ.setdefault("RAY_worker_niceness", "0")  # of 15, by which all else on the machine would go first
             quiet |= {"num_cpus": self.workers * self.cpus, "num_gpus": torch.cuda.device_count()}
         if not ray.is_initialized():

@@ -32,6 +32,11 @@ def keep_freed_memory() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
+def cores() -> int:
+    """Those this process may use; in a container often fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def uninterrupted() -> bool:
     """Let a thread of this process that wakes up wait for its turn instead of interrupting one that computes.
 
