@@ -84,7 +84,8 @@ def fit(
     sets the threshold so that the stated rate holds there. Minutes on two cores.
 
     It also looks at the photos themselves, and names copies, empty photos, other parts and
-    likely defects among them. With --strict these end the fit, copies and empty photos before the work; nothing is written.
+    likely defects among them. With --strict these end the fit, copies and empty photos before
+    the work begins; nothing is written.
 
     --preset auto fits several candidates (the embedded CNN, a finer view of it, the embedded ViT)
     and keeps the one that finds most of the same synthetic defects, the cheapest of equals.

@@ -112,7 +112,11 @@ class Store:
 
     def find(self, filters: Filters, limit: int) -> list[Inspection]:
         """The newest first."""
-        chosen = sa.select(INSPECTIONS).where(*filters.conditions(self._lead)).order_by(ROWS.id.desc()).limit(limit)
+        newest = ROWS.id.desc()
+        chosen = sa.select(INSPECTIONS).where(*filters.conditions(self._lead)).order_by(newest).limit(limit)
+        if filters.search:  # names are read from an index, and whole rows only where they match
+            ids = chosen.with_only_columns(ROWS.id).subquery()
+            chosen = sa.select(INSPECTIONS).join(ids, ROWS.id == ids.c.id).order_by(newest)
         return self._read(chosen)
 
     def every(self, filters: Filters) -> Iterator[Inspection]:

@@ -46,6 +46,7 @@ INSPECTIONS = Table(
     Index("by_pictures", "pictures", "id"),
     Index("by_verdict", "verdict", "id"),
     Index("by_score", "model", "model_sha256", "verdict", "score"),
+    Index("by_name", "id", "image"),
     Index("by_changed", "id", sqlite_where=CHANGED, postgresql_where=CHANGED),
     Index(
         "by_reviewed",

@@ -24,7 +24,7 @@ OLD, V0003 = (
     json.loads((Path(__file__).parent / f"database-v{version}.json").read_text(encoding="utf-8"))
     for version in ("0002", "0003")
 )
-INDEXES = {"by_model", "by_review", "by_pictures", "by_verdict", "by_score", "by_changed", "by_reviewed"}
+INDEXES = {"by_name", "by_model", "by_review", "by_pictures", "by_verdict", "by_score", "by_changed", "by_reviewed"}
 RENAMED = {
     "file_name": "image", "sentence": "explanation", "control_verdict": "unfiltered_verdict",
     "control_score": "unfiltered_score", "control_threshold": "unfiltered_threshold",

@@ -88,6 +88,21 @@ def test_filters_agree_with_plain_python(store):
         assert store.find(filters, 3) == expected[:3]
 
 
+def test_a_search_reads_names_from_an_index_and_no_other_row(tmp_path):
+    store, plans = Store(f"sqlite:///{tmp_path}/s.db"), []
+    store.add([inspection(number) for number in range(3)])
+
+    @sa.event.listens_for(store.engine, "before_cursor_execute")
+    def ask(connection, _, statement, parameters, *__):
+        if statement.startswith("SELECT") and "LIKE" in statement:
+            plans.extend(row[3] for row in connection.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters))
+
+    assert store.find(Filters(search="nobody"), 5) == []
+    assert any("COVERING INDEX by_name" in each for each in plans) and not any(
+        each.startswith("SCAN inspections") and "by_name" not in each for each in plans
+    )
+
+
 def test_a_time_is_found_that_its_id_is_far_ahead_of(store, url):
     """As after a clock was set back; also by the next process."""
     rows = [inspection(number) for number in range(3)]
