@@ -16,10 +16,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from nfad.errors import NfadError
-from nfad.watch import format_1, format_2
+from nfad.watch import earlier, format_1
 from nfad.watch.record import FIELDS, Fingerprint, WatchRecord, as_values, from_values
 
-FORMAT = "3"
+FORMAT = "4"
 PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY)
 SQL_TYPES = {
     "str": "TEXT NOT NULL",
@@ -130,8 +130,8 @@ class Ledger:
             self._sql.execute(IS_MIGRATED, (FORMAT,))
         self._sql.execute(METADATA)
         self._sql.execute("INSERT OR IGNORE INTO metadata VALUES ('format', ?)", (FORMAT,))
-        if self._metadata("format") == "2":
-            format_2.migrate(self._sql, INSPECTIONS)
+        if (before := self._metadata("format")) in earlier.LACKING:
+            earlier.migrate(self._sql, INSPECTIONS, before)
             self._sql.execute(IS_MIGRATED, (FORMAT,))
         if self._metadata("format") != FORMAT:
             raise NfadError(

@@ -8,7 +8,7 @@ import os
 from itertools import count
 from pathlib import Path
 
-from nfad.watch import format_1, format_2
+from nfad.watch import earlier, format_1
 from nfad.watch.ledger import Ledger
 from nfad.watch.record import WatchRecord, as_line
 
@@ -75,6 +75,6 @@ def _record_behind(line: bytes, ledger: Ledger) -> WatchRecord | None:
         return None
     for record in ledger.after(int(position) - 1, 1):
         today = (as_line(record) + "\n").encode() == line
-        if today or format_2.is_line_of(line, record) or format_1.is_line_of(value, record, ledger.name):
+        if today or earlier.is_line_of(line, record) or format_1.is_line_of(value, record, ledger.name):
             return record
     return None

@@ -31,6 +31,7 @@ class WatchRecord(InspectionRecord):
     arrived: str  # when the file was first seen, as `time`
     size: int  # of the file, in bytes
     mtime_ns: int  # the file's date, in nanoseconds since 1970
+    camera: str | None = None  # what is wrong with the camera, as far as photos up to this one tell
 
     @property
     def position(self) -> int:

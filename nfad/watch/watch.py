@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -188,10 +189,12 @@ class Watch:
             return False
         file = _fingerprint(arrival, sha256)
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
-        record = self._ledger.append(record)
+        camera = copy.deepcopy(self._camera)  # a photo whose record is not taken comes again, and counts once
+        camera.update(record.time, record.sha256, record.explanation)
+        record = self._ledger.append(replace(record, camera=camera.state))
+        self._camera = camera
         self._recent = record.id, None if isinstance(found, NoPrediction) else found
         self.tally[record.verdict] += 1
-        self._camera.update(record.time, record.sha256, record.explanation)
         self._tell_of_camera(record.image)
         self._on_record(record)
         self._pass_on()

@@ -50,7 +50,7 @@ def test_a_line_is_strict_json_of_the_inspection_records_fields_in_order_and_the
     text = as_line(record("a\nb.png", id="abc-3"))
     assert "\n" not in text
     given = json.loads(text, parse_constant=pytest.fail)
-    assert tuple(given) == FIELDS == (*RECORD_FIELDS, "arrived", "size", "mtime_ns")
+    assert tuple(given) == FIELDS == (*RECORD_FIELDS, "arrived", "size", "mtime_ns", "camera")
     assert given["id"] == "abc-3" and given["image"] == "a\nb.png" and given["p_value"] is None
 
 
@@ -62,7 +62,7 @@ def test_a_prediction_is_recorded_as_everywhere_else(detector, folder, png):
         prediction, id="", time=record.time, image="a.png", sha256="s", model="part", model_sha256=detector.sha256,
         false_alarm_rate=detector.false_alarm_rate, milliseconds=12.34,
     )  # fmt: skip
-    assert record.as_dict() == wanted.as_dict() | {"arrived": "now", "size": 1, "mtime_ns": 2}
+    assert record.as_dict() == wanted.as_dict() | {"arrived": "now", "size": 1, "mtime_ns": 2, "camera": None}
     assert record.is_readable and record.position == 0 and record.time.endswith("Z")
     assert datetime.fromisoformat(record.time).utcoffset().total_seconds() == 0
 

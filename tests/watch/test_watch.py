@@ -7,6 +7,7 @@ from parts import part
 from PIL import Image
 from watch.running import QUICK, Running, Strange, Wrapped, names, until
 
+from nfad.drift.state import FROZEN
 from nfad.errors import NfadError
 from nfad.watch.senders import Webhook
 from nfad.watch.sorting import Sorter
@@ -248,10 +249,11 @@ def test_results_of_another_folder_and_senseless_places_are_refused(watch, detec
         Pace(settle=-1)
 
 
-def test_a_camera_that_has_stopped_is_told_of_once(watch, folder, png):
+def test_a_camera_that_has_stopped_is_told_of_once_and_in_every_record(watch, folder, png, receiver):
     for i in range(12):
         (folder / f"{i:02}.png").write_bytes(png(i if i < 3 else 3 if i < 9 else i))
         os.utime(folder / f"{i:02}.png", (i, i))
-    records, warnings, _ = watch()
-    assert len(records) == 12
+    records, warnings, _ = watch(senders=[Webhook(f"http://{receiver.address}/")])
+    assert [each.camera for each in records] == [None] * 5 + [FROZEN] * 4 + [None] * 3
+    assert [each["camera"] for each in receiver.accepted] == [each.camera for each in records]
     assert warnings == ["05.png is the same file as the 2 photos before it; has the camera stopped?"]

@@ -35,6 +35,7 @@ def test_a_full_disk_is_waited_out_and_nothing_is_lost_or_judged_twice(detector,
         assert "is full" in running.warnings[0] and "no file is lost" in running.warnings[0]
         assert until(lambda: len(running.records) == count and not any(folder.iterdir()))
     assert names(running.records) == [f"{i:03}.png" for i in range(count)]
+    assert not any(each.camera for each in running.records)  # a photo that was tried again is no frozen frame
     assert len(running.warnings) == 2 and running.warnings[1].endswith("takes records again")
 
 
