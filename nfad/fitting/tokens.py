@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nfad.fitting.views import AcquiredViews, ViewCache
+from nfad.system.ahead import ahead
 from nfad.system.progress import Progress
 from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.region import looked_at
@@ -55,8 +56,9 @@ class TokenCache:
         self, progress: Progress | None = None, task: str = "looking at images"
     ) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
         """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
-        for indices in torch.arange(len(self.views)).split(self._batch):
-            views = self.views(indices)
+        batches = torch.arange(len(self.views)).split(self._batch)
+        for indices, made in zip(batches, ahead(self.views, batches, 1), strict=True):  # during the network's work
+            views = made.result()
             tokens, prior = look_at(self._teacher, views, self._with_prior)
             self.numbers[indices] = photo_numbers(looked_at(self._teacher.region, views))
             kept = indices[indices < self._cached]

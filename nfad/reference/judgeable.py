@@ -3,6 +3,8 @@
 Two looks, each put in units of normals × acquisitions; the larger one counts:
   content  the mean tokens of the photo's quarters: what is left of them off the plane through normals × acquisitions
   photo    eight numbers of the pixels alone, each against the span that normals × acquisitions have
+And a photo without anything to see is not judged, whatever normals × acquisitions span: of a bright part a bright light
+leaves next to nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nfad.vision.photo import NUMBERS
+
 COMPONENTS = 48  # at most
 PER_COMPONENT = 8  # views a component needs
 SPAN = (0.002, 0.998)  # quantiles of normals × acquisitions between which a photo's number is ordinary
 LEAST = (0.1, 0.1, 0.03, 0.03, 0.03, 0.1, 0.05, 0.03)  # from the middle to an edge, number by number, at the least
 UNIT = 0.98  # the quantile that is 1 in either look's units
+FLAT, NOTHING = NUMBERS.index("flat"), 10.0  # the share of plain cells, and how strange a photo of such cells alone is
 RATE = 0.015  # share of normals × acquisitions, out of fold, that is not judged
 
 
@@ -53,7 +58,9 @@ class Judgeable:
         outside = self.outside(numbers)
         looks = torch.stack([self.off_plane(content), outside.abs().amax(dim=1)], dim=1)
         looks = in_units(looks, self.units) / self.limit
-        return looks.amax(dim=1), torch.cat([outside, looks[:, :1]], dim=1)
+        nothing = numbers[:, FLAT] > 0.999  # 1, as far as another runtime's mean is exact
+        outside = torch.where(nothing[:, None] & (torch.arange(len(NUMBERS)) == FLAT), NOTHING, outside)
+        return torch.where(nothing, NOTHING, looks.amax(dim=1)), torch.cat([outside, looks[:, :1]], dim=1)
 
     def off_plane(self, content: Float[Tensor, "image channels"]) -> Float[Tensor, " image"]:
         """Log squared distance from the plane."""

@@ -4,7 +4,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfad.reference.judgeable import COMPONENTS, LEAST, PER_COMPONENT, RATE, SPAN, Judgeable, in_units, quarter_tokens
+from nfad.reference.judgeable import (
+    COMPONENTS,
+    FLAT,
+    LEAST,
+    NOTHING,
+    PER_COMPONENT,
+    RATE,
+    SPAN,
+    Judgeable,
+    in_units,
+    quarter_tokens,
+)
+from nfad.verdict.strange import why_strange
 
 EPS = torch.finfo(torch.float32).eps
 seeds = st.integers(0, 2**31)
@@ -15,7 +27,9 @@ def views_(count, seed, channels=30):
     """Mean tokens that vary in a few directions above all, and eight numbers of photos with long tails."""
     random = np.random.default_rng(seed)
     content = random.normal(size=(count, channels)) * 0.8 ** np.arange(channels)
-    return torch.from_numpy(content).float(), torch.from_numpy(random.standard_t(5, size=(count, 8)) * 0.3).float()
+    numbers = random.standard_t(5, size=(count, 8)) * 0.3
+    numbers[:, FLAT] = numbers[:, FLAT].clip(max=0.9)  # no photo without anything to see
+    return torch.from_numpy(content).float(), torch.from_numpy(numbers).float()
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +69,19 @@ def test_the_larger_look_counts_in_units_of_the_limit(judgeable):
     wanted = in_units(looks, judgeable.units) / judgeable.limit
     torch.testing.assert_close(strangeness, wanted.amax(dim=1))
     torch.testing.assert_close(outside, torch.cat([judgeable.outside(numbers), wanted[:, :1]], dim=1))
+
+
+def test_a_photo_of_plain_cells_alone_is_not_judged_whatever_normals_span():
+    """As of a bright part, most of whose acquisitions are burnt out; only that number says so, and it has the word."""
+    content, numbers = views_(400, 0)
+    numbers[:, FLAT] = torch.linspace(0, 1, 400)
+    judgeable = Judgeable.fit(content, numbers, FOLDS)
+    plain = numbers.median(dim=0).values.expand(2, 8).clone()
+    plain[:, FLAT] = torch.tensor([63 / 64, 1.0])
+    (judged, refused), outside = judgeable(content.mean(dim=0).expand(2, -1), plain)
+    assert float(judged) < 1 < float(refused) == NOTHING
+    assert float(outside[1, FLAT]) == NOTHING and torch.equal(outside[0, FLAT + 1 :], outside[1, FLAT + 1 :])
+    assert "nothing to see" in why_strange(outside[1].tolist(), float(refused))
 
 
 def test_units_and_limit_are_of_views_that_the_plane_was_not_made_of():
