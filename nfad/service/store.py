@@ -71,6 +71,8 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self._changing = threading.Lock()  # what is changed is read before; one process at a time serves
+        self._counting = threading.Lock()
+        self._totals: dict[tuple[str, str], Counter[str]] = {}  # verdicts of a model file: rows are only ever added
         try:
             self.engine = open_engine(url)
             migrate(self.engine)
@@ -98,11 +100,15 @@ class Store:
         if not inspections:
             return
         lead = max(map(lead_of, inspections))
-        with self.engine.begin() as connection:
-            connection.execute(INSPECTIONS.insert(), [each.as_dict() for each in inspections])
-            if lead > self._lead:
-                told = METADATA.update().where(METADATA.c.name == LEAD).values(value=str(2 * lead))  # not at every step
-                connection.execute(told)
+        with self._counting:
+            with self.engine.begin() as connection:
+                connection.execute(INSPECTIONS.insert(), [each.as_dict() for each in inspections])
+                if lead > self._lead:
+                    doubled = METADATA.update().where(METADATA.c.name == LEAD).values(value=str(2 * lead))
+                    connection.execute(doubled)  # so that it is not told at every step
+            for each in inspections:
+                if (total := self._totals.get((each.model, each.model_sha256))) is not None:
+                    total[each.verdict] += 1
         if lead > self._lead:
             self._lead = 2 * lead
 
@@ -171,11 +177,12 @@ class Store:
         seen = sa.select(ROWS.verdict, ROWS.review_verdict, sa.func.coalesce(above, sa.false()), sa.func.count())
         seen = seen.where(mine, ROWS.review_verdict.in_(REVIEWS)).group_by(*seen.selected_columns[:3])
         # Each by an index of its own: over all rows at once it takes seconds of a million.
+        with self._counting:
+            if (model, sha256) not in self._totals:
+                self._totals[model, sha256] = self._counted(by_verdict)
+            total = self._totals[model, sha256].copy()
+        then = self._counted(by_verdict.where(ROWS.verdict.in_((NORMAL, ANOMALOUS)), above))
         with self.engine.connect() as connection:
-            total, then = (
-                Counter({row.verdict: row[1] for row in connection.execute(chosen)})
-                for chosen in (by_verdict, by_verdict.where(ROWS.verdict.in_((NORMAL, ANOMALOUS)), above))
-            )
             reviews = [(verdict, said, bool(would), count) for verdict, said, would, count in connection.execute(seen)]
 
         def reviewed(said: str, *, was: bool | None = None, would: bool | None = None, judged: bool = True) -> int:
@@ -255,6 +262,10 @@ class Store:
         """Of all models."""
         found = self.find(Filters(), 1)
         return found[0] if found else None
+
+    def _counted(self, by_verdict: sa.Select) -> Counter[str]:
+        with self.engine.connect() as connection:
+            return Counter({row.verdict: row[1] for row in connection.execute(by_verdict)})
 
     def _read(self, chosen: sa.Select) -> list[Inspection]:
         with self.engine.connect() as connection:

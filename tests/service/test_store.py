@@ -1,6 +1,7 @@
 import dataclasses
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -147,6 +148,22 @@ def test_counts_agree_with_plain_python(store):
 def unjudged(number, **changes):
     plain = {"verdict": "not judged", "unfiltered_verdict": "anomalous", "strangeness": 1.5}
     return inspection(number, **plain | changes)
+
+
+def test_counts_go_on_with_what_is_added_by_several_threads(store, url):
+    model = inspection().model, inspection().model_sha256
+    store.add([inspection(number) for number in range(3)])
+    store.counts(*model, 1.0)
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(3, 40):
+            pool.submit(store.add, [inspection(number, verdict=("normal", "anomalous", "not judged")[number % 3])])
+            pool.submit(store.counts, *model, 1.0)
+    with pytest.raises(sa.exc.IntegrityError):
+        store.add([inspection(0, id=store.newest().id)])  # there is one of that id, so nothing was added
+    again = Store(url)
+    assert store.counts(*model, 1.0) == again.counts(*model, 1.0)
+    again.close()
+    assert store.counts(*model, 1.0)["not_judged"] == len(range(5, 40, 3))
 
 
 def test_what_is_not_judged_is_counted_apart_and_changes_sides_at_no_threshold(store):
