@@ -29,6 +29,7 @@ from nfad.vision.teacher import Teacher
 
 FOLDS = 10
 MOST = 8  # acquisitions of one normal
+ACQUIRED = 5  # acquisitions for one photo as taken, at the least: of many photos the latter would else be most
 DAMAGED = 84  # synthetic defects at most, half of them as taken: six of each of the seven kinds in either light
 
 
@@ -45,14 +46,23 @@ def shared_out(views: int, images: Tensor, most: int | None = MOST) -> Tensor:
     return images.repeat(-(-count // len(images)))[: count if most is None else min(count, most * len(images))]
 
 
+def as_acquired(taken: Tensor) -> Tensor:
+    """The views that stand for normals × acquisitions: all of these, and of those as taken one for so many."""
+    count = -(-int((~taken).sum()) // ACQUIRED)
+    chosen, here = ~taken, taken.nonzero()[:, 0]
+    chosen[here[torch.linspace(0, len(here) - 1, min(count, len(here))).round().long()]] = True
+    return chosen
+
+
 ByPlace = dict[str, tuple[Placed, ...]]  # evidence → one a block
 
 
 class FoldMoments:
     """Per fold and block: moments of tokens as taken and of all views, and the sums over each place and region."""
 
-    def __init__(self, folds: Tensor, teacher: Teacher, views: int) -> None:
-        """`views` are as many as will be added."""
+    def __init__(self, folds: Tensor, teacher: Teacher, taken: int, acquired: int) -> None:
+        """`taken` and `acquired` views will be added."""
+        views, self._weight = taken + acquired, min(1.0, acquired / (ACQUIRED * taken))  # of one as taken
         self._folds, self._blocks = folds, range(len(teacher.channels))
         self._taken = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
         self._acquired = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
@@ -63,32 +73,33 @@ class FoldMoments:
         self._regions = [
             [torch.zeros(count, c, c) for count, c in zip(regions, teacher.channels, strict=True)] for _ in range(FOLDS)
         ]
-        self._views = [0] * FOLDS
+        self._views = [0.0] * FOLDS
 
     def add(self, images: Tensor, tokens: list[Tensor], taken: bool) -> None:
         """Views of these images, as taken or under an acquisition."""
-        folds = self._folds[images]
+        folds, weight = self._folds[images], self._weight if taken else 1.0
         for fold in folds.unique().tolist():
             chosen = folds == fold
-            self._views[fold] += int(chosen.sum())
+            self._views[fold] += weight * int(chosen.sum())
             fitters = (self._taken if taken else self._acquired)[fold]
             sums = zip(fitters, self._places[fold], self._regions[fold], tokens, strict=True)
             for block, places, regions, t in sums:
                 block.update(t[chosen])
-                places += t[chosen].double().sum(dim=0)
+                places += weight * t[chosen].double().sum(dim=0)
                 grouped = by_region(t[chosen], len(regions)).flatten(1, 2)
-                regions.baddbmm_(grouped.mT, grouped)
+                regions.baddbmm_(grouped.mT, grouped, alpha=weight)
 
     def taken(self, without: int | None = None) -> list[Moments]:
         """Of the normals as taken, of all folds but one."""
         return [self._pooled([self._taken[fold][block] for fold in self._all_but(without)]) for block in self._blocks]
 
     def seen(self, without: int | None = None) -> list[Moments]:
-        """Of all their views."""
-        folds = self._all_but(without)
+        """Of all their views, those as taken by their weight."""
+        acquired = [
+            self._pooled([self._acquired[fold][block] for fold in self._all_but(without)]) for block in self._blocks
+        ]
         return [
-            self._pooled([each[fold][block] for each in (self._taken, self._acquired) for fold in folds])
-            for block in self._blocks
+            taken.weighing(self._weight).pooled(lit) for taken, lit in zip(self.taken(without), acquired, strict=True)
         ]
 
     def places(self, without: int | None = None) -> list[Tensor]:

@@ -20,6 +20,7 @@ from nfad.fitting.crossfit import (
     FoldMoments,
     Look,
     Looked,
+    as_acquired,
     folds_of,
     look_at_damaged,
     look_at_normals,
@@ -65,7 +66,7 @@ def in_all_lights(
     lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed)
     (folder := directory / "acquired").mkdir()
     acquired = TokenCache(teacher, lit, config.batch, folder, with_prior=config.foreground)
-    moments = FoldMoments(folds, teacher, len(fit) * (1 + config.nudges) + len(lit))
+    moments = FoldMoments(folds, teacher, len(fit) * (1 + config.nudges), len(lit))
     for chosen in fit.split(config.batch):
         moments.add(chosen, cache.read(chosen)[0], taken=True)
     for chosen, tokens in nudged_copies(config, cache, teacher, fit, progress):
@@ -102,9 +103,12 @@ def learn(
 ) -> Calibrated:
     """Of what the folds' scorers saw: which evidence, how it is read, its threshold, and what is not judged."""
     reads = {name: _Read.of(config, name, folds, normals) for name in config.candidates}
-    evidence, found = config.candidates[0], {}
+    evidence, found, told = config.candidates[0], {}, as_acquired(normals.taken)
     if damaged is not None:
-        found = {name: _found(read, normals, read.of_damaged(config, folds, damaged)) for name, read in reads.items()}
+        found = {
+            name: _found(read.log_scores[told], normals.images[told], read.of_damaged(config, folds, damaged))
+            for name, read in reads.items()
+        }
         evidence = max(found, key=found.__getitem__)
     read, clean = reads[evidence], normals.taken
     maps = {"control": normals.maps["unfiltered"][clean], "detection": read.maps(normals.maps[evidence])[clean]}
@@ -117,7 +121,8 @@ def learn(
 
     scores = in_units(read.log_scores.exp(), "detection")
     unfiltered = in_units(top_scores(config, normals.maps["unfiltered"]), "control")
-    order = scores.argsort(stable=True)
+    order = torch.where(told)[0]
+    order = order[scores[order].argsort(stable=True)]
     held_out = Threshold(
         filtered=tuple(scores[order].tolist()),
         unfiltered=tuple(unfiltered[clean].sort().values.tolist()),
@@ -134,7 +139,7 @@ def learn(
         choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images), looser)
     numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
     chosen = {"placed": by_place[evidence], "filtered": None} if evidence in PLACED else {}
-    own = ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
+    own = told & ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
     return Calibrated(
         scorer=dataclasses.replace(scorer, reading=read.whole, **chosen),
         normal_maps=normal_maps,
@@ -195,11 +200,11 @@ def _expected(by_fold: dict[int, Reading], folds: Tensor, coordinates: Tensor) -
     return expected
 
 
-def _found(read: _Read, normals: Looked, damaged: Tensor) -> float:
-    """Share of synthetic defects above the threshold, mean over the rates that there are normals for."""
-    scores, images = read.log_scores.numpy(), normals.images.numpy()
-    least = smallest_rate(len(np.unique(images)))
-    limits = [conformal_threshold(scores, max(rate, least), images) for rate in RATES]
+def _found(scores: Tensor, images: Tensor, damaged: Tensor) -> float:
+    """Share of synthetic defects above the threshold of normals' scores, mean over the rates that there are normals
+    for."""
+    least = smallest_rate(len(images.unique()))
+    limits = [conformal_threshold(scores.numpy(), max(rate, least), images.numpy()) for rate in RATES]
     return float(np.mean([(damaged.numpy() > limit).mean() for limit in limits]))
 
 

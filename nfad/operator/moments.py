@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,10 @@ class Moments:
             second=torch.lerp(self.second, other.second, of_tokens),
             image_second=torch.lerp(self.image_second, other.image_second, of_images),
         )
+
+    def weighing(self, weight: float) -> Moments:
+        """The same, as if so many times as many tokens and images had been seen."""
+        return replace(self, tokens=max(round(weight * self.tokens), 1), images=max(round(weight * self.images), 1))
 
     @property
     def covariance(self) -> Float[Tensor, "channel channel"]:

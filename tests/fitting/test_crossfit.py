@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parts import tiny
 
-from nfad.fitting.crossfit import FOLDS, MOST, FoldMoments, folds_of, placed_from, scorer_from, shared_out
+from nfad.fitting.crossfit import (
+    ACQUIRED,
+    FOLDS,
+    MOST,
+    FoldMoments,
+    as_acquired,
+    folds_of,
+    placed_from,
+    scorer_from,
+    shared_out,
+)
 from nfad.operator import MomentFitter
 from nfad.reference.linear import Linear
 from nfad.reference.placed import Placed, by_region
@@ -22,11 +32,11 @@ def tokens_(count, seed):
     return [1 + torch.randn(count, TEACHER.grid**2, c, generator=generator) for c in TEACHER.channels]
 
 
-def looked_at(seed):
-    """Every image as taken, then 30 acquisitions of them, in batches: the moments, and the same kept whole."""
+def looked_at(seed, acquisitions=ACQUIRED * IMAGES):
+    """Every image as taken, then acquisitions of them, in batches: the moments, and the same kept whole."""
     folds = folds_of(IMAGES, seed)
-    views = torch.cat([torch.arange(IMAGES), shared_out(30, torch.arange(IMAGES))])
-    moments = FoldMoments(folds, TEACHER, len(views))
+    views = torch.cat([torch.arange(IMAGES), shared_out(acquisitions, torch.arange(IMAGES))])
+    moments = FoldMoments(folds, TEACHER, IMAGES, len(views) - IMAGES)
     taken, tokens = torch.arange(len(views)) < IMAGES, tokens_(len(views), seed)
     for chosen in [*torch.arange(IMAGES).split(4), *torch.arange(IMAGES, len(views)).split(4)]:
         moments.add(views[chosen], [block[chosen] for block in tokens], taken=bool(taken[chosen][0]))
@@ -53,6 +63,28 @@ def test_moments_without_a_fold_are_those_of_the_other_images(seed, without):
         np.testing.assert_allclose(found.numpy(), tokens[inside].double().numpy().mean(axis=0), rtol=1e-9, atol=1e-12)
 
 
+@given(seeds, st.integers(IMAGES, ACQUIRED * IMAGES))
+def test_photos_as_taken_are_never_most_of_what_is_seen(seed, acquisitions):
+    """Of few acquisitions each counts as much as all but a sixth allows those as taken."""
+    seen = looked_at(seed, acquisitions)
+    weights = torch.where(seen.taken, acquisitions / (ACQUIRED * IMAGES), 1.0).double()
+    for block, tokens in enumerate(seen.tokens):
+        wide = tokens.double()
+        means = torch.einsum("v,vtc->tc", weights, wide) / weights.sum()
+        second = torch.einsum("v,vtc,vtd->cd", weights, wide, wide) / (weights.sum() * wide.shape[1])
+        torch.testing.assert_close(seen.moments.places()[block], means, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(seen.moments.regions()[block].mean(dim=0), second, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(seen.moments.seen()[block].second, second, atol=0.05, rtol=0.05)  # whole tokens
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_views_that_stand_for_acquisitions_are_all_of_these_and_few_as_taken(images, each):
+    taken = torch.arange(images * (1 + each)) < images
+    chosen = as_acquired(taken)
+    assert bool(chosen[~taken].all())
+    assert int(chosen[taken].sum()) == min(images, -(-images * each // ACQUIRED))
+
+
 def test_leaving_a_fold_out_changes_them():
     seen = looked_at(0)
     for every, without in ((seen.moments.taken(), seen.moments.taken(2)), (seen.moments.seen(), seen.moments.seen(2))):
@@ -62,7 +94,7 @@ def test_leaving_a_fold_out_changes_them():
 def test_arguments_are_not_modified():
     tokens, images = tokens_(4, 0), torch.arange(4)
     before = [block.clone() for block in tokens]
-    FoldMoments(folds_of(IMAGES, 0), TEACHER, 4).add(images, tokens, taken=True)
+    FoldMoments(folds_of(IMAGES, 0), TEACHER, 4, 4).add(images, tokens, taken=True)
     assert all(torch.equal(a, b) for a, b in zip(tokens, before)) and torch.equal(images, torch.arange(4))
 
 
@@ -75,7 +107,7 @@ def test_a_scorer_without_a_fold_is_fitted_to_the_other_images_alone(seed, witho
     )
     scorer = scorer_from(config, Operator(bases, (("photometric",),) * 2), seen.moments, without)
     by_place = placed_from(config, seen.moments, without)
-    assert [len(each.white) for each in by_place["regional"]] == [TEACHER.grid**2, 1]  # views enough for 3 channels
+    assert [len(each.white) for each in by_place["regional"]] == [TEACHER.grid**2] * 2
     inside = torch.ones(len(seen.views), dtype=torch.bool) if without is None else seen.folds[seen.views] != without
     for block, tokens in enumerate(seen.tokens):
 
