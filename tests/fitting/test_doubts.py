@@ -75,6 +75,6 @@ def test_photos_that_show_nothing_make_no_fit():
 def test_a_defect_among_many_good_parts_is_named():
     told = {}
     images = [*parts(30), part(99, defect=True)]
-    real = Config.preset("embedded-fast", size=64, pairs=2, acquisitions=31)
+    real = Config.preset("embedded-fast", size=64, pairs=2, acquisitions=155)
     Detector.fit(images, real, doubt=lambda image, why: told.setdefault(image.tobytes(), why))
     assert list(told) == [images[-1].tobytes()]
