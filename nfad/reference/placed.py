@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 FLOOR = 0.01  # of the mean variance: what is added to each, so that no direction without any counts for everything
+ROUNDING = 8 * torch.finfo(torch.float32).eps
 MOST = 8  # regions a side
 PER_CHANNEL = 10  # tokens that a region's covariance needs
 OWN = 0.7  # of a region's covariance is its own; the rest is that of all
@@ -35,8 +36,11 @@ class Placed:
         places = by_region(means[None], len(second))[:, 0]
         within = second - places.mT @ places / places.shape[1]
         together = within.mean(dim=0)
-        # Where normals have no spread at all, what rounding does to a token counts 1.
-        floor = (FLOOR * together.trace() / len(together)).clamp(min=torch.finfo(torch.float32).eps ** 2)
+        # Where normals have hardly any spread, it is not to be less than what rounding does to sums in float32.
+        rounding = ROUNDING * second.diagonal(dim1=1, dim2=2).sum(dim=1).max().clamp(
+            min=torch.finfo(torch.float32).tiny
+        )
+        floor = (FLOOR * together.trace() / len(together)).maximum(rounding)
         unit = torch.eye(len(together), dtype=second.dtype)
         spread = torch.linalg.cholesky(OWN * within + (1 - OWN) * together + floor * unit)
         white = torch.linalg.solve_triangular(spread, unit.expand_as(spread), upper=False).mT

@@ -127,6 +127,18 @@ def test_what_never_varies_does_not_count_for_everything():
     assert torch.isfinite(fitted(still)(still.float())).all()
 
 
+@given(seeds, st.floats(-12, 0))
+def test_sums_in_float32_of_normals_that_hardly_vary_are_taken(seed, log_spread):
+    """Their covariance is rounding alone, and might have directions of less than no variance."""
+    tokens = torch.nn.functional.normalize(1 + 10**log_spread * tokens_(20, 16, 40, seed), dim=-1).float()
+    grouped = by_region(tokens, 4).flatten(1, 2)
+    second = torch.zeros(4, 40, 40)
+    for part in grouped.split(7, dim=1):
+        second.baddbmm_(part.mT, part)
+    placed = Placed.fit(second.double() / grouped.shape[1], tokens.double().mean(dim=0))
+    assert torch.isfinite(placed.white).all() and torch.isfinite(placed(tokens)).all()
+
+
 def test_its_tensors_lie_as_a_file_keeps_them():
     placed = fitted(tokens_(6, 4, 5, 0))
     assert placed.white.is_contiguous() and placed.means.is_contiguous()
