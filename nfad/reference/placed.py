@@ -52,7 +52,9 @@ class Placed:
         """Mean square of the whitened deviation: about 1 for a normal."""
         if len(self.white) == 1:
             return (tokens @ self.white[0] - self.means).square().mean(dim=-1)
-        off = by_region(tokens, len(self.white)) @ self.white[:, None] - by_region(self.means[None], len(self.white))
+        grouped = by_region(tokens, len(self.white))
+        white = (grouped.flatten(1, 2) @ self.white).reshape(grouped.shape)  # not image by image: few large products
+        off = white - by_region(self.means[None], len(self.white))
         return by_place(off.square().mean(dim=-1, keepdim=True))[..., 0]
 
 
