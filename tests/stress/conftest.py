@@ -18,7 +18,7 @@ NASTY = "<img src=x onerror='alert(1)'>&.png"
 
 @pytest.fixture(scope="session")
 def detector():
-    return Detector.fit(parts(20), tiny(false_alarm_rate=0.1))
+    return Detector.fit(parts(20), tiny(false_alarm_rate=0.1, acquisitions=100))
 
 
 @pytest.fixture(scope="session")
