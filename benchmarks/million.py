@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from fastapi.testclient import TestClient
+from line import SMALL
 
 from nfad import Config, Detector
 from nfad.model import Model
@@ -33,11 +34,6 @@ from nfad.vision.render import render
 
 RESULTS = Path(__file__).parent / "results" / "million.md"
 FEW, LIMIT = 100, 300  # milliseconds at the 95th percentile
-SMALL = {
-    "teacher": "vit_tiny_patch16_224", "weights": "untrained", "size": 64, "blocks": (1, 3), "prior_blocks": (4, 5),
-    "pairs": 2, "batch": 4, "rank": {"photometric": 8, "background": 4, "sensor": 4}, "acquisitions": 14,
-    "false_alarm_rate": 0.2,
-}  # fmt: skip
 
 
 def rows(model: Model, count: int):
