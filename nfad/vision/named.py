@@ -97,7 +97,9 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network,
         )
     options: Options = {"num_classes": 0}
     patch = re.search(r"patch(\d+)", architecture)
-    if patch:
+    if architecture.startswith("swin"):  # its patch is only the first of its strides, its windows are laid at one size
+        options["img_size"] = size
+    elif patch:
         options["img_size"] = size // 16 * int(patch[1])
         if not architecture.startswith("beit"):  # BEiT's relative positions are tied to one size
             options["dynamic_img_size"] = True

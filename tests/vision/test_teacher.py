@@ -251,9 +251,19 @@ def test_a_vit_with_registers_but_without_class_token_is_told():
         load_teacher("vit_pwee_patch16_reg1_gap_256", "untrained", (1,), (2,), 64)
 
 
-@pytest.mark.parametrize(
-    "name", ["vit_tiny_r_s16_p8_224", "vit_relpos_small_patch16_224", "swin_tiny_patch4_window7_224"]
-)
+def test_a_swin_is_tapped_by_stage_at_the_size_of_the_photos():
+    name, images = "swin_tiny_patch4_window7_224", images_()
+    teacher = load_teacher(name, "untrained", (1, 2), (), 64)
+    assert teacher.channels == (192, 384)
+    network = teacher.network
+    mean, std = (torch.tensor(network.default_cfg[key])[:, None, None] for key in ("mean", "std"))
+    with torch.inference_mode():
+        stage = network.layers[1](network.layers[0](network.patch_embed((images - mean) / std)))
+    expected = F.normalize(stage.flatten(1, 2), dim=-1)
+    torch.testing.assert_close(teacher.tokens(images)[0], expected, rtol=0, atol=100 * EPS)
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "vit_relpos_small_patch16_224", "mixer_s16_224"])
 def test_a_timm_model_that_does_not_fit_is_told(name):
     with pytest.raises(NfadError):
         load_teacher(name, "untrained", (1,), (2,), 64).tokens(images_())
