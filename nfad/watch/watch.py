@@ -18,6 +18,7 @@ from nfad.errors import NfadError
 from nfad.model import Model, why_failed
 from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
+from nfad.system.platform import return_freed_memory
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread, pause_after
 from nfad.watch.ledger import Ledger, NoRoom
@@ -26,6 +27,7 @@ from nfad.watch.record import Fingerprint, NoPrediction, WatchRecord, as_path, r
 from nfad.watch.sorting import Sorter
 
 LEDGER, LINES, LOCK = "ledger.sqlite", "results.jsonl", ".watch.lock"
+TIDY_SECONDS = 60.0  # between two times that free memory is given back
 DRAIN_SECONDS = 10.0  # for receivers to take what is left at the end
 
 
@@ -114,6 +116,7 @@ class Watch:
         arrivals = Arrivals(self._folder, self._ledger.latest, settle=settle, exclude=places, warn=self._warn)
         there: set[str] | None = None
         failures = 0  # of the ledger, one after the other
+        tidied = time.monotonic()
         while not stop():
             try:
                 self._pass_on()
@@ -140,6 +143,9 @@ class Watch:
                 continue
             if there is not None and not there & arrivals.waiting.keys():
                 return
+            if time.monotonic() - tidied > TIDY_SECONDS:
+                tidied = time.monotonic()
+                return_freed_memory()
             # A file that waits to settle is looked at again when it may have; an idle folder at leisure.
             soon = min(self._pace.poll, max(settle, 0.05))
             # However many old files there are, looking takes a fifth of one core at most.
