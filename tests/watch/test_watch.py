@@ -3,6 +3,7 @@ import time
 from collections import Counter
 
 import pytest
+from creeping import LEAST_OF_A_RECORD, growth
 from parts import part
 from PIL import Image
 from watch.running import QUICK, Running, Strange, Wrapped, names, until
@@ -306,3 +307,16 @@ def test_photos_that_wait_are_no_silence(detector, folder, tmp_path, png):
     assert [each.verdict == NO_PHOTO for each in running.records[:3]] == [False] * 3
     with pytest.raises(NfadError, match="--silent-after takes seconds above 0"):
         Watch(detector, "", folder, tmp_path / "results", silent_after=0)
+
+
+def test_a_part_leaves_no_objects_behind(detector, folder, tmp_path, png):
+    content = [png(seed) for seed in range(4)]
+    sorters = [Sorter(tmp_path / "sorted", "move", folder)]
+    with Running(detector, folder, tmp_path / "results", sorters=sorters) as running:
+
+        def judged(number):
+            (folder / f"{number}.png").write_bytes(content[number % 4] + bytes([number]))
+            assert until(lambda: running.records)
+            running.records.clear()
+
+        assert growth(judged, 50, warm=20) < LEAST_OF_A_RECORD
