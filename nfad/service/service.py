@@ -35,6 +35,7 @@ class Service:
     access: Access
     clock: CautiousClock = field(default_factory=CautiousClock)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _tidying: threading.Lock = field(default_factory=threading.Lock)
 
     def model(self, name: str | None) -> ServedModel:
         """The model of that name; without a name, the only one there is."""
@@ -54,17 +55,19 @@ class Service:
         self._stop.set()
         for model in self.models.values():
             model.queue.close()
-        self.store.close()
-        self.pictures.close()
+        with self._tidying:  # no picture is gone whose row still has it
+            self.store.close()
+            self.pictures.close()
 
     def _tidy(self, retention: Retention | None) -> None:
         """Remove old pictures, and give back the memory that is free."""
         while not self._stop.is_set():
-            if retention is not None:
-                try:
-                    apply_retention(self.store, self.pictures, retention, self.clock.now())
-                except Exception:
-                    log.exception("old pictures could not be removed")
+            with self._tidying:
+                if retention is not None and not self._stop.is_set():
+                    try:
+                        apply_retention(self.store, self.pictures, retention, self.clock.now())
+                    except Exception:
+                        log.exception("old pictures could not be removed")
             return_freed_memory()
             self._stop.wait(TIDY_SECONDS)
 
