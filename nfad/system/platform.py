@@ -35,8 +35,8 @@ def keep_freed_memory() -> bool:
 def return_freed_memory() -> bool:
     """Hand what is free and kept back to the system, once in a while.
 
-    What `keep_freed_memory` keeps is kept in each thread's arena, in pieces that fit less and less of what comes next:
-    a station that runs for months would creep towards its worst hour in each of them. Says whether it was done.
+    A C library keeps it in each thread's arena, in pieces that need not fit what comes next (docs/reliability.md). Says
+    whether it was done.
     """
     try:
         return bool(ctypes.CDLL(None).malloc_trim(0))
