@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nfad.errors import NfadError
 from nfad.hosts.backbone import Backbone, maps_and_prior, square_images, vit_maps
-from nfad.hosts.host import HostScores, Project
+from nfad.hosts.host import HostScores, Project, in_batches
 from nfad.operator import MomentFitter
 from nfad.system.progress import Progress
 from nfad.vision.maps import image_score, pixel_maps
@@ -48,12 +48,9 @@ class SubspaceAD:
         network = backbone or vit_maps(blocks=BLOCKS, device=images.device)
         if not 0 < variance < 1:
             raise NfadError(f"variance must lie between 0 and 1; got {variance}")
-        fitter, done = MomentFitter(), 0
-        for part in images.split(batch):
+        fitter = MomentFitter()
+        for part in in_batches(images, batch, progress, "reading images"):
             fitter.update(averaged(network(part)).flatten(2).transpose(1, 2).cpu())
-            done += len(part)
-            if progress:
-                progress("reading images", done, len(images))
         moments = fitter.freeze()
         components = principal(moments.covariance, variance).to(images)
         return cls(network, moments.mean.to(images), components, moments.covariance, variance, sigma)
