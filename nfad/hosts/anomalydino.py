@@ -52,12 +52,9 @@ class AnomalyDINO:
         counts, which is told by a centred part's first principal component: for DINOv2's tokens, or those like them.
         """
         images = square_images(normal_images, cls.__name__)
-        if rotations < 1:
-            raise NfadError(f"rotations must be at least 1, the image as it is; got {rotations}")
         network, rows = backbone or vit_maps(device=images.device), []
         for part in in_batches(images, batch, progress):
-            for turn in range(rotations):
-                rows.append(unit_tokens(network(rotated(part, 360 * turn / rotations))[-1]).flatten(0, 1))
+            rows += [unit_tokens(network(turned)[-1]).flatten(0, 1) for turned in turns(part, rotations)]
         return cls(network, torch.cat(rows), sigma, foreground)
 
     @property
@@ -87,6 +84,13 @@ class AnomalyDINO:
     def prepare(self, project: Project) -> AnomalyDINO:
         """The bank through `project`, and unit again, as the tokens it is compared with will be."""
         return replace(self, bank=unit_tokens(project([self.bank[:, :, None, None]])[0])[:, 0])
+
+
+def turns(images: Float[Tensor, "image 3 h w"], rotations: int) -> list[Float[Tensor, "image 3 h w"]]:
+    """The images at so many equal angles, first as they are."""
+    if rotations < 1:
+        raise NfadError(f"rotations must be at least 1, the image as it is; got {rotations}")
+    return [rotated(images, 360 * turn / rotations) for turn in range(rotations)]
 
 
 def rotated(images: Float[Tensor, "image 3 h w"], degrees: float) -> Float[Tensor, "image 3 h w"]:

@@ -176,7 +176,10 @@ def _histograms(report: Report) -> Iterator[Plots]:
             split[place, arm] = values[here & ~scores.label], values[here & scores.label]
     top = max((tallest_share(parts, axis, scores.by_arm(arm)[1]) for (_, arm), parts in split.items()), default=1.0)
     for place in places:
-        charts = [histogram(place, arm, *split[place, arm], scores.by_arm(arm)[1], axis, top) for arm in report.arms]
+        charts = [
+            histogram(place, _short(arm, 2 * SHORT), *split[place, arm], scores.by_arm(arm)[1], axis, top)
+            for arm in report.arms
+        ]
         yield Plots(place, charts)
 
 
@@ -187,11 +190,15 @@ def _curves(report: Report) -> Iterator[Plots]:
         for arm, style in zip(report.arms, ARMS[-len(report.arms) :], strict=True):
             values, found = report.scores.by_arm(arm)[0][here], row.arms[arm]
             points = roc_curve(values, report.scores.label[here])
-            name = arm if len(arm) <= SHORT else f"{arm[: SHORT - 1]}…"
+            name = _short(arm, SHORT)
             roc.append(Line(name, style, points, found.i_auroc, (found.false_alarms, found.detections)))
             if place in report.pro:
                 pro.append(Line(name, style, thinned(*report.pro[place][arm]), found.aupro))
         yield Plots(place, [roc_chart(place, roc)] + ([pro_chart(place, pro)] if pro else []))
+
+
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _places(report: Report) -> dict[str, np.ndarray]:

@@ -147,3 +147,9 @@ def test_what_lies_off_the_part_does_not_count(images, tiny):
     assert (judged.maps <= whole.maps).all() and (judged.maps < whole.maps).any()
     assert (judged.image <= whole.image).all()
     assert torch.equal(host.score(images).image, host.judge(features, 64, part_of(features[-1])).image)
+
+
+def test_components_of_rotated_copies_hold_what_a_turned_part_shows(images, tiny):
+    plain, turned = (SubspaceAD.fit(images[:3], tiny, rotations=n) for n in (1, 4))
+    seen = images[:3].rot90(1, (2, 3))
+    assert turned.score(seen).image.mean() < plain.score(seen).image.mean()
