@@ -4,7 +4,8 @@
 #     benchmarks/paper.sh DATA SCRATCH [demo|mvtec|tile|plugins]...
 #
 # DATA holds mvtec_256/, magnetic_tile/ and screw_block/. plugins is the sweep of all hosts with three seeds on the screw
-# block (cut into its places and sorted by lamp, see verdict.py) and the demo set, at a stated rate of 5 %. Finished cells stay in SCRATCH, so that a stopped run goes on; the tables go
+# block (cut into its places and sorted by lamp, see verdict.py) and the demo set, at a stated rate of 5 %, into
+# benchmarks/results/plugins. Finished cells stay in SCRATCH, so that a stopped run goes on; the tables go
 # to benchmarks/results/paper. On two cores all of it takes hours, most of them for the corruptions.
 set -eu
 data=$1 scratch=$2
@@ -25,7 +26,7 @@ for set in "${@:-demo mvtec tile plugins}"; do
         table $name demo --foreground
     done
     table foundations demo --foreground --teachers embedded-vit,embedded-cnn
-    ;;
+    table plugins demo ;;
     esac
     case $set in
     *mvtec*) for name in standard detection-ablation localization-ablation; do
@@ -44,10 +45,14 @@ for set in "${@:-demo mvtec tile plugins}"; do
     table plugins "magnetic-tile=$data/magnetic_tile" --category exposure1 ;;
     esac
     case $set in
-    *plugins*) python "$(dirname "$0")/verdict.py" "$scratch" --data "$data" --cut
-    hosts=patchcore,nfad,anomalydino,uniad,rd4ad,recontrast,glass,rad,subspacead,mmr,dinomaly
-    for place in "folder=$scratch/block" demo; do
-        table plugins "$place" --hosts $hosts --ranks 16,64 --seeds 54,1,42 --set false_alarm_rate=0.05
-    done ;;
+    *plugins*) (
+        results=$(dirname "$0")/results/plugins scratch=$scratch/plugins
+        mkdir -p "$results"
+        python "$(dirname "$0")/verdict.py" "$scratch" --data "$data" --cut
+        hosts=patchcore,nfad,anomalydino,uniad,rd4ad,recontrast,glass,rad,subspacead,mmr,dinomaly
+        for place in "folder=$scratch/block" demo; do
+            table plugins "$place" --hosts $hosts --ranks 16,64 --seeds 54,1,42 --set false_alarm_rate=0.05
+        done
+    ) ;;
     esac
 done
