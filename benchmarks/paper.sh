@@ -53,6 +53,7 @@ for set in "${@:-demo mvtec tile plugins}"; do
         for place in "folder=$scratch/block" demo; do
             table plugins "$place" --hosts $hosts --ranks 16,64 --seeds 54,1,42 --set false_alarm_rate=0.05
         done
+        for suffix in csv md png; do mv "$results/plugins-folder.$suffix" "$results/plugins-block.$suffix"; done
     ) ;;
     esac
 done

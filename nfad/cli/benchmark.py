@@ -171,8 +171,7 @@ def benchmark(
             err.print(f"Finished cells are kept in {cache.folder}; the same command goes on from there.")
             raise
         notes = [f"`{command_told(sys.argv[1:], roots)}`", *(words for each in datasets for words in each.notes)]
-        # A plain folder has no better name than its own.
-        names = "-".join(dict.fromkeys(each.category if each.name == "folder" else each.name for each in datasets))
+        names = "-".join(dict.fromkeys(each.name for each in datasets))
         stem = f"{table}-{names}"
         written = write_table(wanted, entries, notes, out_dir, stem)
         if drawable():
