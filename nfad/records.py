@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 NORMAL, ANOMALOUS, NOT_JUDGED = "normal", "anomalous", "not judged"  # verdicts
+ARMS = ("unfiltered", "filtered")  # a detector without its filter, and with it
 UNREADABLE = "unreadable"  # in their place in a record, where there is no image to judge
 FIELDS = (
     "upper left", "top", "upper right",

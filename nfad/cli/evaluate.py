@@ -162,7 +162,9 @@ def evaluate(
 
 def _look_at(written: Sequence[Path]) -> None:
     if written:
-        out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
+        out.print(
+            "Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"), soft_wrap=True
+        )
     else:
         out.print("Add --out DIR for a report with curves, histograms and pictures.")
 
@@ -218,7 +220,7 @@ def _metric_table(rows: Any, arms: Sequence[str]) -> Table:
 
 def evaluation_tables(title: str, rows: Any) -> list[Table]:
     """For a terminal: what the threshold does, both errors side by side, and how well the scores rank."""
-    from nfad.report.tables import ARMS
+    from nfad.records import ARMS
 
     return [_verdict_table(title, rows, ARMS), _ranking_table(rows)]
 

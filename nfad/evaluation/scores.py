@@ -9,9 +9,9 @@ import numpy as np
 
 from nfad.errors import NfadError
 from nfad.evaluation.tally import EVERYWHERE
+from nfad.records import ARMS
 
 SHOWN = 6  # pictures of a group
-ARMS = ("unfiltered", "filtered")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import numpy as np
 from PIL import Image
 
 from nfad.errors import NfadError
-from nfad.evaluation.scores import ARMS
-from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL, NOT_JUDGED, Prediction
+from nfad.records import ANOMALOUS, ARMS, FAMILY_WORDS, NORMAL, NOT_JUDGED, Prediction
 from nfad.report.pictures import (
     COLOURS,
     CONTOUR,

@@ -15,10 +15,10 @@ from nfad.data.demo import DOMAINS, read_demo, write_demo, write_stranger
 from nfad.detector import Detector
 from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.tally import EVERYWHERE, EvaluationRow
-from nfad.records import Prediction, Sample
+from nfad.records import ARMS, Prediction, Sample
 from nfad.report.page import Page, Strong, about
 from nfad.report.pictures import full_at
-from nfad.report.tables import ARMS, alarm_rate, detection_rate, number_told, rate_told, refusals
+from nfad.report.tables import alarm_rate, detection_rate, number_told, rate_told, refusals
 from nfad.system.progress import Progress
 from nfad.vision.pixels import photo_of
 

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from nfad.errors import NfadError
 from nfad.evaluation.curves import Points, roc_curve, thinned
 from nfad.evaluation.evaluate import Evaluation
-from nfad.evaluation.scores import ARMS, Scores, grouped
+from nfad.evaluation.scores import Scores, grouped
 from nfad.evaluation.tally import EvaluationRow
-from nfad.records import Prediction, Sample
+from nfad.records import ARMS, Prediction, Sample
 from nfad.report.card import Card, card_of
 from nfad.report.charts import Line, bins_for, histogram, pro_chart, roc_chart, score_axis, tallest_share
 from nfad.report.pictures import HIGH

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nfad.evaluation.scores import ARMS
 from nfad.evaluation.tally import EVERYWHERE, Arm, EvaluationRow
+from nfad.records import ARMS
 from nfad.report.rendering import Figure
 from nfad.stats.intervals import Interval, rate_interval
 

@@ -218,7 +218,11 @@ def test_bad_input_is_one_sentence(root, arguments, words):
 
 @pytest.mark.parametrize(
     ("table", "option", "user"),
-    [("rank", "--seeds", "seeds"), ("seeds", "--hosts", "plugins"), ("aebad", "--ranks", "rank and plugins")],
+    [
+        ("rank", "--seeds", "seeds and plugins"),
+        ("seeds", "--hosts", "plugins"),
+        ("aebad", "--ranks", "rank and plugins"),
+    ],
 )
 def test_an_option_of_another_table_is_refused(table, option, user, tmp_path):
     told = nfad("benchmark", table, "demo", option, "1", "--out", tmp_path / "out", code=2).stderr

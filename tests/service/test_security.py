@@ -51,7 +51,7 @@ def test_the_token_opens_and_the_cookie_is_not_the_token(locked):
     assert locked.get("/v1/models").status_code == 200  # the client has kept the cookie
     assert locked.get("/v1/me").json() == {
         "login_needed": True, "logged_in": True, "version": "0.1.0", "name": "token", "role": "administer",
-        "may_change_verdicts": True,
+        "may_change_verdicts": True, "role_for_verdicts": "operate",
     }  # fmt: skip
     locked.post("/v1/logout")
     assert locked.get("/v1/models").status_code == 401
