@@ -21,6 +21,7 @@ FEWEST = 8  # normal images a fit can be made of
 HOLDOUT = 0.3
 PAIRS = {True: 6, False: 12}  # with acquisitions, which the reference sees too, and without
 GATED = {"local_share": 0.25, "incidence": "columns", "gate": "participation"}
+Sight = tuple[str, str | None, tuple[int, ...], tuple[int, ...], int, int | None]
 RENAMED = {"top": "top_fraction"}  # settings by the names they once had
 
 
@@ -139,7 +140,7 @@ class Config:
         return self.tile is not None and self.tile < self.size
 
     @property
-    def sight(self) -> tuple[str, str | None, tuple[int, ...], tuple[int, ...], int, int | None]:
+    def sight(self) -> Sight:
         """All that a teacher is loaded by but the device."""
         return self.teacher, self.weights, self.blocks, self.prior_blocks, self.size, self.tile
 

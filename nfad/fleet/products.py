@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nfad.config import Config
+from nfad.config import Config, Sight
 from nfad.data.photos import images_of
 from nfad.deploy.export import Options, export
 from nfad.detector import Detector
@@ -185,6 +185,6 @@ def _teacher(config: Config, weights: str | None, device: str) -> Teacher:
 
 
 @lru_cache(maxsize=2)
-def _loaded(sight: tuple, device: str) -> Teacher:
+def _loaded(sight: Sight, device: str) -> Teacher:
     """A worker fits one product after the other: their teacher is loaded once."""
     return tiled_teacher(*sight, device_of(device))
