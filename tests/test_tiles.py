@@ -44,6 +44,10 @@ def test_a_file_keeps_the_tiles(detector, tmp_path):
     assert wanted.map.shape == (128, 128)
 
 
+def test_info_tells_of_the_tiles(detector, tmp_path):
+    assert "128² in tiles of 64²" in nfad("info", detector.save(tmp_path / "m.nfad")).stdout
+
+
 def test_views_one_by_one_are_views_together(detector):
     images = [part(seed, SIDE) for seed in (40, 41)]
     together = detector.predict(images)

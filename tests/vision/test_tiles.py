@@ -81,7 +81,7 @@ def test_across_a_seam_the_embedded_cnn_changes_less_than_between_neighbours():
 
 
 def test_a_blot_on_a_seam_is_as_strange_as_in_the_middle_of_a_tile():
-    """On a ground that repeats every 64 pixels, so that both lie on the same: the cut is at 192, and no edge near 256."""
+    """On a ground that repeats every 64 pixels, so that both lie on the same: the cut is at 192, no edge near 256."""
     tiled = tiled_teacher("embedded-cnn", None, (2, 3), (), 512, 256)
     ground = images_(64).repeat(1, 1, 8, 8)
     plain, deviations = tiled.tokens(ground), {}
