@@ -95,7 +95,7 @@ def fit(
     A defect of 10 px in a photo of 4000×3000 is less than a pixel of the default view. --size 3072
     --tile 512 looks at a view of 3072² in overlapping tiles of 512², so that it is seen at the scale
     the network knows. Time goes with the pixels, a hundred times those of 256² and more; memory
-    does not. Take --preset embedded-fast, and the size at which the smallest defect is still 6 px.
+    grows far less. Take --preset embedded-fast, and the size at which the smallest defect is still 6 px.
 
     An interrupted student training, or auto, resumes when the same command is run again.
     """
