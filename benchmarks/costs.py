@@ -4,6 +4,7 @@
 
 - cached tokens: a student epoch that runs the teacher against one that reads the cache
 - the operator: a forward pass with the three read-outs against one with the control alone
+- folding: the embedded CNN as timm builds it against the folded one that is used, a batch of 8
 - memory kept by malloc: the embedded CNN on a batch of 8, in a process as it comes / in one after keep_freed_memory()
 - predict's memory: peak resident memory after 50 and after 400 images
 """
@@ -27,7 +28,8 @@ from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import ViewCache
 from nfad.operator import discrepancy, read_out
 from nfad.vision.images import find_images
-from nfad.vision.teacher import load_teacher
+from nfad.vision.teacher import CnnTeacher, load_teacher
+from nfad.vision.weights import embedded_cnn
 
 RESULTS = Path(__file__).parent / "results" / "costs.md"
 
@@ -127,6 +129,11 @@ def main() -> None:
 
         report("predict with the embedded preset / its teacher alone", ratio(whole, teacher_only, options.repeats), 3)
 
+    cnn = load_teacher("embedded-cnn", None, (2, 3), (), 256)
+    as_built = CnnTeacher(embedded_cnn().eval(), cnn.identity, (2, 3), 256)
+    views = torch.rand(8, 3, 256, 256)
+    folding = ratio(lambda: as_built.tokens(views), lambda: cnn.tokens(views), 5 * options.repeats)
+    report("embedded CNN, batch of 8: as timm builds it / folded", folding, 2)
     report("embedded CNN, batch of 8: malloc as it comes / keeping memory", malloc_ratio(options.repeats), 2)
 
     def peak() -> float:

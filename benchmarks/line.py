@@ -161,15 +161,26 @@ def drop(folder: Path, name: str, content: bytes) -> str:
     return name
 
 
-def judged(results: Path) -> int:
+def told(results: Path) -> bytes:
+    """The lines of all files that results.jsonl was rotated to, and its own; the oldest first."""
+    aside = sorted(results.glob("results.jsonl.*"), key=lambda file: int(file.suffix[1:]))
+    return b"".join(file.read_bytes() for file in (*aside, results / "results.jsonl") if file.exists())
+
+
+def rotate(results: Path) -> None:
+    """By renaming: to copy and truncate loses what is written in between, whatever the program that writes."""
     lines = results / "results.jsonl"
-    return lines.read_bytes().count(b"\n") if lines.exists() else 0
+    if lines.exists():
+        lines.rename(results / f"results.jsonl.{1 + len(list(results.glob('results.jsonl.*')))}")
+
+
+def judged(results: Path) -> int:
+    return told(results).count(b"\n")
 
 
 def check_watch(results: Path, written: list[str]) -> int:
     with closing(Ledger(results / "ledger.sqlite")) as ledger:
         names = [record.image for record in ledger.after(0, 10**7)]
     assert sorted(names) == sorted(written), "a file was not judged exactly once"
-    told = [json.loads(line)["image"] for line in (results / "results.jsonl").read_text().splitlines()]
-    assert told == names
+    assert [json.loads(line)["image"] for line in told(results).splitlines()] == names
     return len(names)

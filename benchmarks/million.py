@@ -11,6 +11,7 @@ judged, one in 500 reviewed, one in 10,000 changed by the filter; no pictures ar
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import tempfile
 import time
@@ -110,7 +111,7 @@ def main() -> None:
     options.add_argument("--requests", type=int, default=40)
     options.add_argument("--db", help="an empty PostgreSQL database, instead of SQLite")
     options.add_argument("--write", action="store_true", help=f"into {RESULTS.name}")
-    given = options.parse_args()
+    given, load = options.parse_args(), os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "part.nfad"
         photos = [render(seed)[0] for seed in range(16)]
@@ -142,7 +143,10 @@ def main() -> None:
             service.close()
     if given.write:
         kind = "PostgreSQL" if given.db else "SQLite"
-        head = f"# {given.rows:,} inspections in {kind}\n\n95th percentiles of {given.requests} requests each.\n\n"
+        busy = f"load before and after: {load[0]:.1f} and {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
+        head = (
+            f"# {given.rows:,} inspections in {kind}\n\n95th percentiles of {given.requests} requests each; {busy}.\n\n"
+        )
         with replacing(RESULTS) as file:
             file.write((head + "\n".join(lines) + "\n").encode())
 

@@ -5,8 +5,12 @@
 - soak: `nfad serve` and `nfad watch`, each in a process of its own, on a small untrained model (what is measured is not
   the model): three clients upload photos, defects, black photos, cut-off and empty files as fast as they are answered,
   a camera drops the same into the watched folder. In the middle the database is locked for 5 s, and the watch's
-  receiver is dead for a third of the time. Memory and open files are sampled every second; their slope is that of ten
-  means over the last four fifths of the time, with its 95 % interval (t, 8 degrees of freedom)
+  receiver is dead for a third of the time; results.jsonl is rotated six times. Memory and open files are sampled every
+  second; their slope is that of ten means over the last four fifths of the time, with its 95 % interval (t, 8 degrees
+  of freedom)
+- a full disk: `nfad serve` on a tmpfs of 24 MB (where one may be mounted), filled while three clients upload, and freed
+- a receiver that is dead for a day, which passes by a clock that is set on: tried again and again over HTTP, and then
+  given all in order
 - kills: SIGKILL at a random moment of uploading, and a new start, on SQLite, on PostgreSQL if --db names an empty
   database, and of `nfad watch`
 
@@ -23,16 +27,17 @@ import random
 import signal
 import sqlite3
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
-from line import PACE, SMALL, Clients, Command, Feed, check_kept, check_watch, drop, judged, serve
+from line import PACE, SMALL, Clients, Command, Feed, check_kept, check_watch, drop, judged, rotate, serve
 from PIL import Image
 from scipy import stats
 
@@ -40,6 +45,10 @@ from nfad import Config, Detector
 from nfad.system.files import replacing
 from nfad.vision.pixels import find_images
 from nfad.vision.render import render
+from nfad.watch.delivery import Delivery
+from nfad.watch.ledger import Ledger
+from nfad.watch.record import as_line, record_of_silence
+from nfad.watch.senders import Webhook
 
 RESULTS = Path(__file__).parent / "results" / "soak.md"
 
@@ -82,6 +91,67 @@ def kill_watch(model: Path, feed: Feed, kills: int) -> str:
         command.process.join(600)
         lines = check_watch(results, written)
     return f"{kills} kills, {len(written)} files, {lines} records, none missing, none twice"
+
+
+def dead_for_a_day(parts: int = 200) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        ledger, receiver, now, told = Ledger(Path(folder) / "ledger.sqlite"), Receiver(), [0.0], list[str]()
+        hook = Webhook(f"http://127.0.0.1:{receiver.server_port}/")
+        delivery = Delivery(
+            hook.name, lambda record: hook.send(as_line(record), record.id), ledger, told.append, lambda: now[0]
+        )
+        receiver.dead, tries, wanted = True, 0, list[str]()
+        while now[0] < 86_400:
+            if len(wanted) < parts:
+                wanted.append(ledger.append(record_of_silence(None, "", Named(), "part")).id)
+            assert not delivery.catch_up()
+            tries, now[0] = tries + 1, delivery.due
+        receiver.dead = False
+        assert delivery.catch_up() and receiver.ids == wanted, "a record is missing, or out of order"
+        receiver.shutdown()
+        ledger.close()
+    return f"{tries} tries in a day, {len(told)} sentences about it, then {len(wanted)} records in order, none twice"
+
+
+class Named:
+    """All of a model that such a record needs."""
+
+    sha256 = ""
+
+
+def full_disk(model: Path, feed: Feed) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "disk"
+        place.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place], capture_output=True).returncode:
+            return "not tried: no tmpfs may be mounted here"
+        try:
+            data = place / "data"
+            command, address = serve(model, data)
+            clients = Clients(address, feed, 0)
+            wait_until(lambda: len(clients.kept) >= 10)
+            with (place / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+                while ballast.write(bytes(1 << 16)):
+                    pass
+            before = sum(clients.statuses[status] for status in (500, 503, 507))
+            wait_until(lambda: sum(clients.statuses[status] for status in (500, 503, 507)) >= before + 10)
+            (place / "ballast").unlink()
+            full = len(clients.kept)
+            wait_until(lambda: len(clients.kept) >= full + 10)
+            clients.stop()
+            end = command.end()
+            rows = check_kept(f"sqlite:///{data / 'inspections.db'}", data, clients.kept)
+        finally:
+            subprocess.run(["umount", "-l", place], check=True)
+    told = ", ".join(f"{count}× {status or 'broken off'}" for status, count in sorted(clients.statuses.items()))
+    return f"{len(clients.kept)} acknowledged of {rows} kept, none missing, none twice; {told}; exit code {end}"
+
+
+def wait_until(happens: Callable[[], bool], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
 
 
 class Receiver(ThreadingHTTPServer):
@@ -127,7 +197,7 @@ def soak(model: Path, feed: Feed, minutes: float) -> list[str]:
         sinks = ["--sink", f"http://127.0.0.1:{receiver.server_port}/"]
         watch = Command("watch", model, camera, "--to", results, *sinks, *PACE)
         clients, usage = Clients(address, feed, 0), {"serve": list[tuple[float, float, int]](), "watch": []}
-        begin, locked = time.monotonic(), False
+        begin, locked, rotated = time.monotonic(), False, 0
         while (now := time.monotonic() - begin) < 60 * minutes:
             receiver.dead = 0.3 < now / (60 * minutes) < 0.63
             if not locked and now > 30 * minutes:
@@ -135,6 +205,9 @@ def soak(model: Path, feed: Feed, minutes: float) -> list[str]:
                 with closing(sqlite3.connect(data / "inspections.db", isolation_level=None, timeout=30)) as other:
                     other.execute("BEGIN IMMEDIATE")
                     time.sleep(5)
+            if now > (rotated + 1) * 60 * minutes / 7:
+                rotated += 1
+                rotate(results)
             if judged(results) > len(dropped) - 8:
                 dropped += [drop(camera, f"{len(dropped) + i}.png", feed.next(chance)) for i in range(4)]
             for name, command in (("serve", service), ("watch", watch)):
@@ -193,7 +266,10 @@ def main() -> None:
             for line in soak(model, feed, given.minutes):
                 lines.append(line)
                 print(line, flush=True)
-        for name, work in todo if given.kills else []:
+        others: list[tuple[str, Callable[[], str]]] = [
+            ("full disk", lambda: full_disk(model, feed)), ("dead receiver", dead_for_a_day)
+        ]  # fmt: skip
+        for name, work in (*(others if given.minutes else ()), *(todo if given.kills else ())):
             lines.append(f"- {name}: {work()}")
             print(lines[-1], flush=True)
     lines.append(

@@ -73,9 +73,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cut", action="store_true", help="only cut the block's photos into SCRATCH/block")
     args = parser.parse_args()
     keep_freed_memory()
     args.scratch.mkdir(parents=True, exist_ok=True)
+    if args.cut:
+        block(args.data / "screw_block", args.scratch / "block")
+        return
     seeds = [int(seed) for seed in args.seeds.split(",")]
     config = Config.preset(args.preset, false_alarm_rate=0.05)
     by_name = {name: datasets(args.data, args.scratch, [name]) for name in SETS}  # all are strangers to each other

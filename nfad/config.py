@@ -15,6 +15,7 @@ ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
 PLACED = ("placed", "regional")  # evidence by place
 EVIDENCE = ("auto", "filtered", *PLACED)
+SEEN = 256  # side of the view whose share of the pixels a tiled view's score is made of
 TILE = 64  # whose multiples a tile's side can be: a quarter of it is whole tokens
 ROOM = 2 * 2**30  # bytes of each store of a fit with tiles
 FEWEST = 8  # normal images a fit can be made of
@@ -67,7 +68,7 @@ class Config:
     # from tokens to a verdict
     evidence: str = "auto"  # the "filtered" map, "placed", "regional", or that which finds most of synthetic defects
     sigma: float = 4.0
-    top_fraction: float = 0.01  # of the pixels (of one tile's), the highest: their mean is the score
+    top_fraction: float = 0.01  # of the pixels (in tiles: of 256²), the highest: their mean is the score
     acquisitions: int = (
         300  # views of normals under random ones, 1 to 8 a normal; 0: scores are not read, all is judged
     )
@@ -156,9 +157,9 @@ class Config:
 
     @property
     def scored_fraction(self) -> float:
-        """Of a view's pixels, those that make its score: as many as one tile's top fraction. A defect of 10 px is as
-        large in a view of twelve tiles a side as in one tile."""
-        return self.top_fraction if self.tile is None else self.top_fraction * (self.tile / self.size) ** 2
+        """Of a view's pixels, those that make its score. Seen in tiles, as many as of a view of 256²: the smallest defect
+        lights up a few tokens, which are as large in every view."""
+        return self.top_fraction * (min(1.0, SEEN / self.size) ** 2 if self.tiled else 1.0)
 
     def _settle_gate(self) -> None:
         """What only localization="global" uses has its default there, and is refused elsewhere: it would do nothing."""

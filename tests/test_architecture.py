@@ -38,8 +38,8 @@ ROOMS = {
         "report", "stats", "system", "vision",
     },
     "fleet": {
-        "config", "data", "deploy", "detector", "errors", "evaluation", "model", "paper", "records", "report", "stress",
-        "system", "vision",
+        "config", "data", "deploy", "detector", "errors", "evaluation", "fitting", "hosts", "model", "paper", "records",
+        "reference", "report", "stress", "system", "vision",
     },
     "watch": {"drift", "errors", "model", "records", "report", "system", "vision"},
     "service": {"drift", "errors", "model", "records", "report", "stats", "system", "vision"},

@@ -56,7 +56,11 @@ def benchmark(
     foreground: Foreground = False,
     severities: Annotated[str | None, typer.Option(help="visa-c: corruption severities.", show_default="1,2,3")] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="seeds, verdict: which.", show_default="54,1,42,123,2025; verdict: 54,1,42")
+        str | None,
+        typer.Option(
+            help="seeds, plugins, verdict: which; plugins gives their mean.",
+            show_default="54,1,42,123,2025; plugins: 54; verdict: 54,1,42",
+        ),
     ] = None,
     ranks: Annotated[
         str | None, typer.Option(help="rank, plugins: columns a family.", show_default="8,16,32,64")
@@ -126,9 +130,8 @@ def benchmark(
             foreground=foreground or None,
         )  # fmt: skip
         unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
-        unused |= {"ray": ray, "workers": workers}
         _refuse(unused, "verdict")
-        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json, device)
+        _verdict(roots, category, config, seeds, hosts, own, out_dir, as_json, device, ray, workers)
         return
     _refuse(own, table)
     wanted = table_named(table)
@@ -157,12 +160,8 @@ def benchmark(
             with spread(ray, workers, device) as cluster:
                 if cluster is not None:
                     from nfad.fleet.measuring import measure_cells
-                    from nfad.paper.cells import Cell
 
-                    found = [job.cell for job in jobs(wanted, datasets, config, options)]
-                    cells = [cell for cell in found if isinstance(cell, Cell)]
-                    if len(cells) < len(found):
-                        raise NfadError(f"the table {table} fits hosts, which --ray does not spread; leave it out")
+                    cells = [job.cell for job in jobs(wanted, datasets, config, options)]
                     measure_cells(cells, cache, cluster, lambda done, total: progress("cells", done, total), device)
             entries = run_table(
                 wanted, datasets, config, options, cache, progress, lambda done, total: progress("cells", done, total),
@@ -205,6 +204,8 @@ def _verdict(
     out_dir: Path,
     as_json: bool,
     device: str,
+    ray: str | None,
+    workers: int | None,
 ) -> None:
     from nfad.paper.plugins import HOSTS
     from nfad.paper.verdict import METHODS, RATES, SEEDS, cells_of, run_verdicts
@@ -226,6 +227,11 @@ def _verdict(
             datasets, config, methods, _numbers("seeds", seeds) if seeds else SEEDS, own["normals"] or 60,
             own["photos"] or 30,
         )  # fmt: skip
+        with spread(ray, workers, device) as cluster:
+            if cluster is not None:
+                from nfad.fleet.measuring import measure_cells
+
+                measure_cells(cells, cache, cluster, lambda done, total: progress("cells", done, total), device)
         results = run_verdicts(cells, cache, progress, lambda done, total: progress("cells", done, total), device)
     rows = [row_of(cell, result, rate) for cell, result in zip(cells, results, strict=True)]
     text, table = written(cells, results, [f"`{command_told(sys.argv[1:], roots)}`"], rate)

@@ -157,6 +157,10 @@ def evaluate(
             note(words)
     judge = findings[0].detector
     out.print(f"Thresholds: {judge.held_out.told(judge.config.false_alarm_rate)}.", soft_wrap=True)
+    _look_at(written)
+
+
+def _look_at(written: Sequence[Path]) -> None:
     if written:
         out.print("Look at " + ", ".join(f"[bold]{path}[/]" for path in written if path.suffix == ".html"))
     else:
@@ -178,10 +182,10 @@ def _maps(
             root, sets, places, rate=0.01 if rate is None else rate, size=size or SIZE, protocol=protocol,
             seed=seed or 0, progress=progress,
         )  # fmt: skip
+        written = write_foreign(findings, out_dir, progress) if out_dir else []
     for finding in findings:
         for words in (*finding.dataset.notes, *finding.notes):
             note(words)
-    written = write_foreign(findings, out_dir) if out_dir else []
     if as_json:
         print(strict_json([finding.as_dict() for finding in findings]))
         return
@@ -191,8 +195,7 @@ def _maps(
         out.print(_metric_table(finding.rows, names))
         for arm in finding.arms:
             out.print(f"{arm.name}: {arm.promise}; {arm.normals} normals of its own.", soft_wrap=True, highlight=False)
-    if written:
-        out.print("Wrote " + ", ".join(str(path) for path in written))
+    _look_at(written)
 
 
 def _metric_table(rows: Any, arms: Sequence[str]) -> Table:

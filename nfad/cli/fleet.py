@@ -41,7 +41,14 @@ def fit(
     ray: RayAddress = "local",
     workers: Workers = None,
     cpus: Annotated[int, typer.Option(help="Cores a product is fitted with.", min=1)] = 1,
-    memory: Annotated[float, typer.Option(help="GB a product is given; Ray starts no more than fit.", min=0.1)] = 2.0,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="GB a product is given; Ray starts no more than fit.",
+            min=0.1,
+            show_default="reckoned from its settings",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fit one model a product, several at a time, on this machine or a Ray cluster.

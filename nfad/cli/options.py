@@ -98,7 +98,7 @@ def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
     return Config.preset(preset, **changes_from(setting, **changes))
 
 
-def cluster_at(address: str, workers: int | None, cpus: int, memory: float, device: str) -> Cluster:
+def cluster_at(address: str, workers: int | None, cpus: int, memory: float | None, device: str) -> Cluster:
     """Ray's workers; where they are given a GPU it is one each, which Ray chooses."""
     import torch
 
@@ -109,7 +109,7 @@ def cluster_at(address: str, workers: int | None, cpus: int, memory: float, devi
             f"with Ray, which gives each task a GPU of its own, --device is auto, cpu or cuda; got {device!r}"
         )
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    return Cluster(address, workers, cpus, float(gpu), int(memory * 1e9))
+    return Cluster(address, workers, cpus, float(gpu), None if memory is None else int(memory * 1e9))
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def spread(address: str | None, workers: int | None, device: str) -> Iterator[Cl
             raise NfadError("--workers goes with --ray, whose workers they are")
         yield None
         return
-    with cluster_at(address, workers, 1, 2.0, device) as cluster:
+    with cluster_at(address, workers, 1, None, device) as cluster:
         yield cluster
 
 

@@ -38,6 +38,9 @@ def watch(
     poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
     settle: Annotated[float, typer.Option(help="Seconds a file must have been unchanged.")] = 0.3,
     patience: Annotated[float, typer.Option(help="Seconds until a file that cannot be read is recorded so.")] = 10.0,
+    silent_after: Annotated[
+        float | None, typer.Option(help="Seconds without a photo that are recorded and sent.", show_default="none are")
+    ] = None,
     false_alarm_rate: Rate = None,
     weights: Weights = None,
     device: Device = "auto",
@@ -67,12 +70,13 @@ def watch(
     def tell(record: WatchRecord) -> None:
         if as_json:
             print(as_line(record), flush=True)
-        else:
+        elif record.is_part:  # the rest is a note already
             show(record)
 
     watching = Watch(
-        loaded, model.stem, folder, place, senders=senders, sorters=sorters, pace=pace, on_record=tell, warn=note
-    )
+        loaded, model.stem, folder, place, senders=senders, sorters=sorters, pace=pace, silent_after=silent_after,
+        on_record=tell, warn=note,
+    )  # fmt: skip
     if not as_json:
         err.print(f"Watching {escape(str(folder))}; results go to {escape(str(place / LINES))}.", soft_wrap=True)
     with _signals() as came:

@@ -42,11 +42,12 @@ def halve_weights(model: ov.Model, smallest: int = 1024) -> ov.Model:
 
 
 def resized(images: ov.Output, sizes: ov.Output) -> ov.Node:
-    """Images (n, 3, height, width) at another height and width; as they are where they have it already."""
-    photo, wanted = ops.parameter([-1, 3, -1, -1], np.float32), ops.parameter([2], np.int64)
+    """Images (n, channels, height, width) at another height and width; as they are where they have it already."""
+    channels = images.get_partial_shape()[1].get_length()
+    photo, wanted = ops.parameter([-1, channels, -1, -1], np.float32), ops.parameter([2], np.int64)
     rows, columns = (_weights(_at(ops.shape_of(photo), axis), _at(wanted, axis - 2)) for axis in (2, 3))
     shrunk = ops.matmul(ops.matmul(rows, photo, False, False), columns, False, True)
-    same = ops.parameter([-1, 3, -1, -1], np.float32)
+    same = ops.parameter([-1, channels, -1, -1], np.float32)
     now = ops.gather(ops.shape_of(images), ops.constant([2, 3]), ops.constant(0))
     choice = ops.if_op(ops.reduce_logical_and(ops.equal(now, sizes), ops.constant([0])).output(0))
     # OpenVINO's stubs bind Model.__init__ to another class than the one it exports.

@@ -48,16 +48,22 @@ CENTRE = """
   pixel_axes = Constant <value_ints = [1, 2]> ()
   view_axes = Constant <value_ints = [2, 3]> ()
   inner = Slice (pixels, spare, stop, pixel_axes)
-  planes = Transpose <perm = [0, 3, 1, 2]> (inner)
-  values = Cast <to = 1> (planes)
-  resized = Resize <{how}> (values, , , target)
+  {resized}
   cropped = Slice (resized, first, last, view_axes)
 """
 STRETCHED = """
   target = Constant <value_ints = [{size}, {size}]> ()
-  planes = Transpose <perm = [0, 3, 1, 2]> (pixels)
-  values = Cast <to = 1> (planes)
-  cropped = Resize <{how}> (values, , , target)
+  {resized}
+"""
+# One channel after the other: of a photo of 100 megapixels, floats take 0.4 GB instead of 1.2.
+CHANNEL = """
+  from{c} = Constant <value_ints = [{c}]> ()
+  to{c} = Constant <value_ints = [{d}]> ()
+  channel{c} = Slice ({given}, from{c}, to{c}, last_axis)
+  plane{c} = Squeeze (channel{c}, last_axis)
+  planes{c} = Unsqueeze (plane{c}, channel_axis)
+  values{c} = Cast <to = 1> (planes{c})
+  small{c} = Resize <{how}> (values{c}, , , target)
 """
 # exclude_outside: weights beyond the border are left out and the rest sum to one, as torch and Pillow do it.
 HOW = (
@@ -70,7 +76,8 @@ def pixels_to_views(
 ) -> onnx.ModelProto:
     """`to_view` as a graph: cut out, resize, crop, scale to [0, 1]."""
     batch, (height, width) = "n" if dynamic_batch else 1, frame or ("h", "w")
-    steps = (STRETCHED if resize is None else CENTRE).format(size=size, resize=resize, how=HOW)
+    given, wanted = ("pixels", "cropped") if resize is None else ("inner", "resized")
+    steps = (STRETCHED if resize is None else CENTRE).format(size=size, resize=resize, resized=_resized(given, wanted))
     model = parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : {OPSET}]>
         pixels (uint{bits}[{batch}, {height}, {width}, 3] pixels) => (float[{batch}, 3, {size}, {size}] views) {{
@@ -84,3 +91,10 @@ def pixels_to_views(
     for node in model.graph.node:
         node.name = node.output[0]  # a quantiser leaves alone what it is told by name
     return model
+
+
+def _resized(given: str, wanted: str) -> str:
+    """Steps from pixels (n, h, w, 3) to floats (n, 3, target)."""
+    axes = "last_axis = Constant <value_ints = [3]> ()\n  channel_axis = Constant <value_ints = [1]> ()\n"
+    channels = "".join(CHANNEL.format(c=c, d=c + 1, given=given, how=HOW) for c in range(3))
+    return f"{axes}{channels}  {wanted} = Concat <axis = 1> (small0, small1, small2)"

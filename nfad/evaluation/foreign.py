@@ -8,6 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from nfad.errors import NfadError
 from nfad.evaluation.copies import SETTINGS
@@ -23,6 +26,26 @@ SHOWN = 3  # names in a note
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Mean and deviation of a program's normals (of all that it scored where there are none): its z-scores."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, normals: Sequence[float], tested: Sequence[float]) -> Scale:
+        values = np.array([value for value in normals if math.isfinite(value)] or tested, dtype=float)
+        values = values[np.isfinite(values)]
+        if not len(values):
+            return cls(0.0, 1.0)
+        deviation = float(values.std())
+        return cls(float(values.mean()), deviation if deviation > 0 else 1.0)
+
+    def __call__(self, values: Any) -> Any:
+        return (values - self.mean) / self.deviation
+
+
+@dataclass(frozen=True)
 class ForeignArm:
     """One program's threshold, and what was not as it should be."""
 
@@ -31,6 +54,8 @@ class ForeignArm:
     threshold: float  # NaN without normals: nothing is judged
     promise: str
     scores: tuple[float, ...]  # of the test, NaN where there is none
+    scale: Scale  # of its scores
+    map_scale: Scale  # of its maps, another one where the scores are not theirs
     notes: tuple[str, ...]
 
 
@@ -47,6 +72,9 @@ class ForeignFinding:
     protocol: str
     pixel_error: float
     notes: tuple[str, ...]
+    pro_curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]  # domain → arm → false-positive rate, overlap
+    root: Path
+    programs: tuple[Foreign, ...]  # where its maps lie
 
     @property
     def title(self) -> str:
@@ -113,21 +141,23 @@ def _category(
     root: Path, dataset: Dataset, programs: Sequence[Foreign], rate: float, size: int, protocol: str, seed: int,
     extra: tuple[str, ...], progress: Progress | None,
 ) -> ForeignFinding:  # fmt: skip
-    limits = {program.name: _threshold(root, dataset, program, rate) for program in programs}
-    tally = Tally(dataset.test, list(limits), size, protocol, seed)
-    scores: dict[str, list[float]] = {name: [] for name in limits}
+    normals = {program.name: _normals(root, dataset, program, rate) for program in programs}
+    tally = Tally(dataset.test, list(normals), size, protocol, seed)
+    scores: dict[str, list[float]] = {name: [] for name in normals}
+    largest: dict[str, list[float]] = {name: [] for name in normals}
     for done, sample in enumerate(dataset.test, start=1):
         said = {}
         for program in programs:
             score, found = program.read(photo_of(root, sample), size)
             scores[program.name].append(score)
-            limit = limits[program.name][1]
+            largest[program.name].append(math.nan if found is None else float(found.max()))
+            limit = normals[program.name].threshold
             said[program.name] = Judged(score, score > limit, found, not math.isnan(limit))
         tally.add(sample, None, said)
         if progress:
             progress(f"reading maps of {dataset.category}", done, len(dataset.test))
     rows, _ = tally.rows()
-    arms = tuple(_arm(root, dataset, p.name, *limits[p.name], scores[p.name]) for p in programs)
+    arms = tuple(_arm(root, dataset, p, normals[p.name], scores[p.name], largest[p.name]) for p in programs)
     notes = [*extra, *(words for arm in arms for words in arm.notes)]
     said_of = {
         "{} test photos have no map of every program: left out of the pixel metrics": tally.without_map,
@@ -135,34 +165,51 @@ def _category(
         "{} bad photos have a mask that marks nothing: all their pixels count as normal": tally.empty_masks,
     }
     notes += [words.format(count) for words, count in said_of.items() if count]
+    curves = {
+        place: {name: arm.resamples.pro_curve() for name, arm in by.items()} for place, by in tally.pixels.items()
+    }
     return ForeignFinding(
-        dataset, _corruption(root), tuple(rows), arms, rate, size, protocol, tally.pixel_error, tuple(notes)
-    )
+        dataset, _corruption(root), tuple(rows), arms, rate, size, protocol, tally.pixel_error, tuple(notes),
+        curves, root, tuple(programs),
+    )  # fmt: skip
 
 
-def _threshold(root: Path, dataset: Dataset, program: Foreign, rate: float) -> tuple[int, float, str]:
-    """How many normals set it, the threshold, and what it promises."""
-    own = [program.read(photo_of(root, sample), SIZE)[0] for sample in dataset.train]
-    own = [score for score in own if math.isfinite(score)]
+class Normals(NamedTuple):
+    """What a program made of the training photos, and the threshold that this sets."""
+
+    scores: list[float]
+    largest: list[float]  # values of its maps
+    threshold: float
+    promise: str
+
+
+def _normals(root: Path, dataset: Dataset, program: Foreign, rate: float) -> Normals:
+    read = [program.read(photo_of(root, sample), SIZE) for sample in dataset.train]
+    own = [score for score, _ in read if math.isfinite(score)]
+    largest = [float(found.max()) for _, found in read if found is not None]
     if not own:
-        return 0, math.nan, "no threshold, so nothing is judged"
+        return Normals(own, largest, math.nan, "no threshold, so nothing is judged")
     held = Threshold(tuple(own), tuple(own))
-    return len(own), held.at(rate)[0], held.told(rate)
+    return Normals(own, largest, held.at(rate)[0], held.told(rate))
 
 
 def _arm(
-    root: Path, dataset: Dataset, name: str, normals: int, threshold: float, promise: str, scores: Sequence[float]
+    root: Path, dataset: Dataset, program: Foreign, own: Normals, scores: Sequence[float], largest: Sequence[float]
 ) -> ForeignArm:
-    notes = []
+    notes, name = [], program.name
     unscored = [photo_of(root, s) for s, score in zip(dataset.test, scores, strict=True) if not math.isfinite(score)]
     if unscored:
         notes.append(_told(f"{name}: {{}} test photos have no score and are not judged", unscored))
-    if not normals:
+    if not own.scores:
         notes.append(
             f"{name}: no training photo of {dataset.category} has a score, so there is no threshold and nothing is "
             "judged; write maps of good photos that it was not fitted on, under their paths in the training folder"
         )
-    return ForeignArm(name, normals, threshold, promise, tuple(scores), tuple(notes))
+    scale = Scale.of(own.scores, scores)
+    return ForeignArm(
+        name, len(own.scores), own.threshold, own.promise, tuple(scores), scale,
+        Scale.of(own.largest, largest) if program.scores else scale, tuple(notes),
+    )  # fmt: skip
 
 
 def _told(words: str, names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from nfad.errors import NfadError
 from nfad.evaluation.tally import EVERYWHERE
 
 SHOWN = 6  # pictures of a group
+ARMS = ("unfiltered", "filtered")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Scores:
     unfiltered_threshold: float
     judged: np.ndarray | None = None  # false where the filtered arm gave no verdict; all were judged if None
     names: Sequence[str] = ()  # paths, for the record
+    arms: Sequence[str] = ARMS  # of `unfiltered_score` and `score`; a single one has no other to compare with
 
     def __post_init__(self) -> None:
         if self.judged is None:
@@ -52,7 +54,7 @@ class Scores:
         return np.full(len(self.domain), True) if domain == EVERYWHERE else self.domain == domain
 
     def by_arm(self, arm: str) -> tuple[np.ndarray, float]:
-        if arm == "unfiltered":
+        if len(self.arms) > 1 and arm == self.arms[0]:
             return self.unfiltered_score, self.unfiltered_threshold
         return self.score, self.threshold
 

@@ -28,7 +28,7 @@ try:
 except ModuleNotFoundError:
     raise NfadError("this needs Ray, which is not installed; run: pip install 'nfad[ray]'") from None
 
-MEMORY = 2 * 2**30  # bytes a task is given; a fit of 40 photos with the CNN was seen to take 1.3e9
+MEMORY = 2 * 2**30  # bytes of a task that nobody has reckoned
 ATTEMPTS = 3  # beyond the first, of a task whose worker or node is lost
 EVERY = 0.5  # seconds between two words of a task
 LOCAL = "local"
@@ -47,7 +47,7 @@ class Cluster:
     workers: int | None = None  # tasks at once; None: as many as there is room for
     cpus: int = 1
     gpus: float = 0
-    memory: int = MEMORY
+    memory: int | None = None  # bytes a task, whatever it was reckoned to take
     _ours: bool = field(default=False, init=False)
 
     def __enter__(self) -> Cluster:
@@ -76,21 +76,32 @@ class Cluster:
         return None if file is None else ray.put((file.name, sha256_of(file), file.read_bytes()))
 
     def run(
-        self, function: Callable[..., Any], items: Sequence[tuple], told: Told | None = None
+        self,
+        function: Callable[..., Any],
+        items: Sequence[tuple],
+        told: Told | None = None,
+        memory: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Any]]:
         """`function(*item, progress)` of every item, in the order they end; an exception in place of a result if it
-        raised one, or if its worker was lost once too often."""
+        raised one, or if its worker was lost once too often. `memory` is the bytes that each will take."""
         board = _board() if told else None
-        task = ray.remote(_task).options(
-            num_cpus=self.cpus, num_gpus=self.gpus, memory=self.memory, max_retries=ATTEMPTS, retry_exceptions=False
-        )
+        task = ray.remote(_task)
+        largest = _largest_memory()
         waiting, running = list(enumerate(items))[::-1], {}
         # Ray would queue them all by itself; but then the objects of all would be held at once.
         most = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1) / self.cpus))
         while waiting or running:
             while waiting and len(running) < most:
                 index, item = waiting.pop()
-                running[task.remote(function, index, self.cpus, board, *item)] = index
+                needed = self.memory or (MEMORY if memory is None else memory[index])
+                options = task.options(
+                    num_cpus=self.cpus,
+                    num_gpus=self.gpus,
+                    memory=min(needed, largest),  # more than any node has would wait for ever
+                    max_retries=ATTEMPTS,
+                    retry_exceptions=False,
+                )
+                running[options.remote(function, index, self.cpus, board, *item)] = index
             ready, _ = ray.wait(list(running), num_returns=1, timeout=EVERY)
             for words in _read(board):
                 if told:
@@ -134,6 +145,11 @@ def _telling(board: Queue, index: int) -> Progress:
                 board.put_nowait((index, stage, done, total))
 
     return tell
+
+
+def _largest_memory() -> int:
+    """Bytes that Ray may give out on the node that has most: a task that needs more has that node to itself."""
+    return int(max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]))
 
 
 def _board() -> Queue:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nfad.data.photos import images_of
 from nfad.errors import NfadError
-from nfad.fleet.cluster import Cluster, Told, placed
+from nfad.fleet.cluster import MEMORY, Cluster, Told, placed
+from nfad.fleet.memory import fit_memory, pixels_of
 from nfad.fleet.products import Outcome, Product, Wish, work_on
 from nfad.system.files import ready_folder
 from nfad.system.progress import Progress
@@ -25,7 +27,8 @@ def fit_fleet(
     files = {product.config.weights: _file(product.config.weights) for product in products}
     weights = {name: cluster.place(file) for name, file in files.items()}
     items = [(product, wish, weights[product.config.weights]) for product in products]
-    for index, found in cluster.run(_fit, items, told):
+    memory = [_memory(product, cluster.cpus) for product in products]
+    for index, found in cluster.run(_fit, items, told, memory):
         yield index, found if isinstance(found, Outcome) else Outcome(products[index].name, error=str(found))
 
 
@@ -36,6 +39,15 @@ def _fit(product: Product, wish: Wish, weights: Any, progress: Progress | None) 
         return Outcome(product.name, error=str(error))
     except Exception as error:  # whatever it is, it is this product's alone
         return Outcome(product.name, error=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def _memory(product: Product, threads: int) -> int:
+    """Whatever is wrong with a product is told by its task, not here."""
+    try:
+        images = images_of([product.photos])
+    except NfadError:
+        return MEMORY
+    return fit_memory(product.config, len(images), pixels_of(images), threads)
 
 
 def _file(weights: str | None) -> Path | None:

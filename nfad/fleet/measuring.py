@@ -12,37 +12,64 @@ from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.evaluation.evaluate import predictions_of
 from nfad.fleet.cluster import Cluster, placed
+from nfad.fleet.memory import cell_memory, host_memory, judge_memory, pixels_of
 from nfad.model import Model, load_model
 from nfad.paper.cells import Cell, run, sights
+from nfad.paper.plugins import HostCell, run_hosts
+from nfad.paper.verdict import METHODS, SHIFTS, VerdictCell, by_part, run_verdicts
 from nfad.records import Prediction, Sample
 from nfad.system.progress import Progress
 from nfad.system.results import ResultCache
 from nfad.vision.corruptions import Corruption
 
+AnyCell = Cell | HostCell | VerdictCell
 SHARD = 8  # batches of photos a task: short enough to wait for in order, long enough to be worth sending
 
 
 def measure_cells(
-    cells: Sequence[Cell],
+    cells: Sequence[AnyCell],
     cache: ResultCache,
     cluster: Cluster,
     on_cell: Callable[[int, int], None] | None = None,
     device: str = "auto",
 ) -> None:
-    """Measures what is not in the cache yet, and leaves it there: a task for all cells that a teacher sees alike."""
-    todo = [cell for cell in {cell.key: cell for cell in cells}.values() if cache.get(cell.settings) is None]
-    groups, done = sights(todo), len(cells) - len(todo)
+    """Measures what is not in the cache yet, and leaves it there: a task for all cells that a teacher sees alike, one
+    for each host."""
+    wanted = {cell.key: cell for cell in cells}
+    todo = [cell for cell in wanted.values() if cache.get(cell.settings) is None]
+    groups: list[Sequence[AnyCell]] = []
+    groups += sights([cell for cell in todo if isinstance(cell, Cell)])
+    groups += [[cell] for cell in todo if isinstance(cell, HostCell)]
+    groups += by_part([cell for cell in todo if isinstance(cell, VerdictCell)])
+    done = len(wanted) - len(todo)
     folder = cache.folder.absolute()
-    for index, failed in cluster.run(_measure, [(group, folder, device) for group in groups]):
+    items, memory = [(group, folder, device) for group in groups], [max(map(_memory, group)) for group in groups]
+    for index, failed in cluster.run(_measure, items, memory=memory):
         if isinstance(failed, Exception):
             raise failed
         done += len(groups[index])
         if on_cell:
-            on_cell(done, len(cells))
+            on_cell(done, len(wanted))
 
 
-def _measure(cells: list[Cell], folder: Path, device: str, progress: Progress | None) -> None:
-    run(cells, ResultCache(folder), progress, device=device)
+def _memory(cell: AnyCell) -> int:
+    photos = [sample.path for sample in cell.dataset.train]
+    fitted, tested, pixels = len(photos), len(cell.dataset.test), pixels_of(photos)
+    if isinstance(cell, HostCell):
+        return host_memory(cell.config, fitted, pixels)
+    if isinstance(cell, VerdictCell):
+        fitted, shifts = min(fitted, cell.normals), len(SHIFTS) + 2
+        own = cell_memory(cell.config, fitted, min(tested, 2 * cell.photos), pixels, shifts)
+        return own if cell.method in METHODS else max(own, host_memory(cell.config, fitted, pixels))
+    return cell_memory(cell.config, fitted, tested, pixels)
+
+
+def _measure(cells: Sequence[AnyCell], folder: Path, device: str, progress: Progress | None) -> None:
+    """All of one kind, in their order, as a serial run has them."""
+    cache = ResultCache(folder)
+    run([cell for cell in cells if isinstance(cell, Cell)], cache, progress, device=device)
+    run_hosts([cell for cell in cells if isinstance(cell, HostCell)], cache, progress, device=device)
+    run_verdicts([cell for cell in cells if isinstance(cell, VerdictCell)], cache, progress, device=device)
 
 
 def judging(cluster: Cluster, device: str = "auto") -> Callable[..., Iterator[Prediction]]:
@@ -63,7 +90,9 @@ def judging(cluster: Cluster, device: str = "auto") -> Callable[..., Iterator[Pr
         items = [(file, shard, corruption, seed + start, model.config.weights, device) for shard, start in shards]
         waiting: dict[int, list[Prediction]] = {}
         wanted = 0
-        for index, found in cluster.run(_judge, items):
+        pixels = pixels_of([sample.path for sample in samples])
+        memory = [judge_memory(model.config, len(shard), pixels) for shard, _ in shards]
+        for index, found in cluster.run(_judge, items, memory=memory):
             if isinstance(found, Exception):
                 raise found
             waiting[index] = found

@@ -48,8 +48,13 @@ class VitMaps:
 
     def maps_and_summary(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The maps, and the CLS token of the last of these blocks."""
+        maps, summaries = self.maps_and_summaries(images)
+        return maps, summaries[-1]
+
+    def maps_and_summaries(self, images: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The maps, and the CLS token of each of these blocks."""
         tokens, summaries = self.teacher.normed(images, self.last)
-        return [as_map(block).to(images.device) for block in tokens], summaries[-1].to(images.device)
+        return [as_map(block).to(images.device) for block in tokens], [each.to(images.device) for each in summaries]
 
     def maps_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         return self(images), self.teacher.tokens_and_prior(images)[1].to(images.device)

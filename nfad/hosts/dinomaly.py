@@ -1,7 +1,8 @@
 """Dinomaly (Guo et al. 2025): a decoder kept too blunt to copy a defect gives a ViT's middle layers back.
 
 Dropout makes the bottleneck noisy, linear attention cannot focus, and layers are compared in two groups, their easy
-positions counting little. Patch tokens alone pass through it (the published code's `remove_class_token`).
+positions counting little. Patch tokens alone pass through it (the published code's `remove_class_token`), or the class
+token with them (its default); that one is never compared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
-from nfad.hosts.backbone import Backbone, maps_and_prior, square_images, vit_maps
+from nfad.hosts.backbone import Backbone, VitMaps, maps_and_prior, square_images, vit_maps
 from nfad.hosts.host import HostScores, Project
 from nfad.hosts.recontrast import global_cosine
 from nfad.hosts.reverse import Maps, cosine_maps
@@ -41,6 +42,7 @@ class Dinomaly:
     network: Rebuilder
     losses: tuple[float, ...]  # of every step of the training
     sigma: float = 4.0
+    class_token: bool = False
 
     @classmethod
     def fit(
@@ -55,34 +57,36 @@ class Dinomaly:
         seed: int = 54,
         batch: int = 16,
         progress: Progress | None = None,
+        class_token: bool = False,
     ) -> Dinomaly:
         """Train with AdamW (the paper's stabilised variant clips each tensor's step too), warm-up and a cosine's fall.
 
-        `depth` is the decoder's blocks; the backbone gives as many layers, and sees every image once.
+        `depth` is the decoder's blocks; the backbone gives as many layers, and sees every image once. With
+        `class_token` the decoder sees each layer's too.
         """
         images = square_images(normal_images, cls.__name__)
         steps = steps_of(steps, 1, len(images), batch)
         encoder = backbone or vit_maps(blocks=BLOCKS, last=False, device=images.device)
-        features = FrozenFeatures(encoder, images, batch, progress)
-        width = features.shapes[0][0]
-        if len(features.shapes) != depth or depth % 2 or width % heads:
+        features = FrozenFeatures(lambda views: _read(encoder, views, class_token), images, batch, progress)
+        width, count = features.shapes[0][0], len(features.shapes) // (2 if class_token else 1)
+        if count != depth or depth % 2 or width % heads:
             raise NfadError(
                 f"depth must be even and the number of the backbone's layers, and their channels a multiple of heads; "
-                f"got depth {depth} for {len(features.shapes)} layers of {width} channels, {heads} heads"
+                f"got depth {depth} for {count} layers of {width} channels, {heads} heads"
             )
         with torch.random.fork_rng(devices=[]):  # initial weights and dropout draw from it
             torch.manual_seed(seed)
             network = Rebuilder(width, depth, heads).to(images)
 
             def loss_of(indices: Tensor, step: int) -> Tensor:
-                layers = features(indices)
-                return loose_loss(grouped(layers), network(layers), easy_share(step, steps))
+                layers, tokens = _split(features(indices), depth)
+                return loose_loss(grouped(layers), network(layers, tokens), easy_share(step, steps))
 
             optimizer = torch.optim.AdamW(network.parameters(), rate, weight_decay=1e-4, amsgrad=True)
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_share(step, steps))
             chosen = batches(len(images), batch, steps, seed)
             losses = train(network, loss_of, [optimizer], chosen, steps, progress, CLIP, schedule)
-        return cls(encoder, network, losses, sigma)
+        return cls(encoder, network, losses, sigma, class_token)
 
     @property
     def unit(self) -> bool:
@@ -98,8 +102,9 @@ class Dinomaly:
 
     @torch.inference_mode()
     def score(self, images: Tensor, project: Project | None = None) -> HostScores:
-        layers = self.backbone(square_images(images, type(self).__name__))
-        means, rebuilt = grouped(layers), self.network(layers)
+        read = _read(self.backbone, square_images(images, type(self).__name__), self.class_token)
+        layers, tokens = _split(read, len(self.network.blocks))
+        means, rebuilt = grouped(layers), self.network(layers, tokens)
         if project:
             means, rebuilt = project(means), project(rebuilt)
         gaps = torch.stack(cosine_maps(means, rebuilt)).mean(dim=0)
@@ -108,6 +113,20 @@ class Dinomaly:
 
     def prepare(self, project: Project) -> Dinomaly:
         return self
+
+
+def _read(backbone: Backbone, images: Tensor, class_token: bool) -> list[Tensor]:
+    """The layers' maps and, where they are asked for, behind them their class tokens, as maps of one position."""
+    if not class_token:
+        return backbone(images)
+    if not isinstance(backbone, VitMaps):
+        raise NfadError(f"class_token needs a backbone of vit_maps(…); got {type(backbone).__name__}: leave it out")
+    maps, tokens = backbone.maps_and_summaries(images)
+    return [*maps, *(each[:, :, None, None] for each in tokens)]
+
+
+def _split(read: list[Tensor], depth: int) -> tuple[list[Tensor], list[Tensor]]:
+    return read[:depth], read[depth:]
 
 
 class Rebuilder(nn.Module):
@@ -123,14 +142,17 @@ class Rebuilder(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(self, layers: Maps) -> list[Tensor]:
-        shape = layers[0].shape
+    def forward(self, layers: Maps, class_tokens: Maps = ()) -> list[Tensor]:
+        """`class_tokens`, as maps of one position, pass through with the others and are left out at the end."""
+        shape, extra = layers[0].shape, 1 if class_tokens else 0
         tokens = torch.stack(list(layers)).mean(dim=0).flatten(2).transpose(1, 2)
+        if class_tokens:
+            tokens = torch.cat([torch.stack(list(class_tokens)).mean(dim=0).flatten(2).transpose(1, 2), tokens], dim=1)
         tokens = self.bottleneck(tokens)
         rebuilt = []
         for block in self.blocks:
             tokens = block(tokens)
-            rebuilt.append(tokens.transpose(1, 2).reshape(shape))
+            rebuilt.append(tokens[:, extra:].transpose(1, 2).reshape(shape))
         return grouped(rebuilt[::-1])  # the decoder's last block answers the encoder's first layer
 
 

@@ -52,7 +52,23 @@ class NuisanceFilter:
         every intervention. The background family fills what is not the part: a host that offers no foreground
         prior (`features_and_prior`) gets the other families alone, as `families` then shows.
         """
+        return cls.fit_ranks(host, normal_images, [rank], interventions, pairs, seed, batch, progress)[0]
+
+    @classmethod
+    def fit_ranks(
+        cls,
+        host: FeatureSource,
+        normal_images: Tensor,
+        ranks: Sequence[Rank],
+        interventions: str = "paper",
+        pairs: int | None = 64,
+        seed: int = 54,
+        batch: int = 8,
+        progress: Progress | None = None,
+    ) -> list[NuisanceFilter]:
+        """A filter of each rank, all of the same families, from one look at the images: what `fit` gives for each."""
         images = checked_images(normal_images)
+        rank = ranks[0]
         if pairs is not None and pairs < 1:
             raise NfadError(f"pairs must be at least 1 image, or None for all of them; got {pairs}")
         generator = torch.Generator().manual_seed(seed)
@@ -65,6 +81,8 @@ class NuisanceFilter:
             features, prior = features_and_prior(host, part)
             clean = as_compared(host, features)
             families = families_of(interventions, rank, prior is not None)
+            if any(families_of(interventions, other, prior is not None).keys() != families.keys() for other in ranks):
+                raise NfadError(f"ranks of one fit must be of the same families; got {list(ranks)}: fit them apart")
             seen = torch.ones(len(part), 1) if prior is None else prior.cpu()
             for family, transforms in families.items():
                 for transform in transforms.values():
@@ -79,11 +97,15 @@ class NuisanceFilter:
                 progress("learning nuisance", done, len(chosen))
             if not families:
                 break  # nothing to learn: one pass told the channels
-        subspaces = [
-            _subspace(layer, maps.shape[1], {family: responses[layer, family] for family in families}, rank)
-            for layer, maps in enumerate(clean)
-        ]
-        return cls(tuple(basis for basis, _ in subspaces), tuple(names for _, names in subspaces), interventions)
+        found = []
+        for rank in ranks:
+            subspaces = [
+                _subspace(layer, maps.shape[1], {family: responses[layer, family] for family in families}, rank)
+                for layer, maps in enumerate(clean)
+            ]
+            bases, names = zip(*subspaces, strict=True)
+            found.append(cls(bases, names, interventions))
+        return found
 
     def project(self, features: Sequence[Tensor]) -> list[Tensor]:
         """z − V(Vᵀz) at every position of every layer; maps are (image, channel, y, x)."""

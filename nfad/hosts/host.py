@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nfad.errors import NfadError
+from nfad.system.progress import Progress
 
 Project = Callable[[Sequence[Tensor]], list[Tensor]]
 
@@ -64,6 +65,18 @@ def score_images(host: Host, images: Tensor, batch: int = 8) -> HostScores:
     """Any number of images, a batch at a time."""
     parts = [host.score(part) for part in checked_images(images).split(batch)]
     return HostScores(torch.cat([part.image for part in parts]), torch.cat([part.maps for part in parts]))
+
+
+def in_batches(
+    images: Tensor, batch: int, progress: Progress | None, task: str = "collecting patches"
+) -> Iterator[Tensor]:
+    """The normal images, a batch at a time; each is told of when it is done with."""
+    done = 0
+    for part in images.split(batch):
+        yield part
+        done += len(part)
+        if progress:
+            progress(task, done, len(images))
 
 
 def checked_images(images: Tensor) -> Tensor:

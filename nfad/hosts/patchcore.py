@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nfad.errors import NfadError
 from nfad.hosts.backbone import embedded_maps
-from nfad.hosts.host import HostScores, Project, checked_images
+from nfad.hosts.host import HostScores, Project, checked_images, in_batches
 from nfad.system.progress import Progress
 from nfad.vision.maps import pixel_maps
 
@@ -51,12 +51,10 @@ class PatchCore:
             raise NfadError(f"share must lie above 0 and at most 1; got {share}")
         network = backbone or embedded_maps(device=images.device)
         rows, channels = [], ()
-        for part in images.split(batch):
+        for part in in_batches(images, batch, progress):
             layers = locally_pooled(network(part))
             channels = tuple(maps.shape[1] for maps in layers)
             rows.append(patches(layers).flatten(0, 1))
-            if progress:
-                progress("collecting patches", min(len(rows) * batch, len(images)), len(images))
         everything = torch.cat(rows)
         kept = greedy_coreset(everything, max(1, round(share * len(everything))), seed, progress)
         return cls(network, everything[kept], channels, neighbours, sigma)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nfad.errors import NfadError
 from nfad.hosts.backbone import VitMaps, square_images, vit_maps
-from nfad.hosts.host import HostScores, Project
+from nfad.hosts.host import HostScores, Project, in_batches
 from nfad.system.progress import Progress
 from nfad.vision.maps import image_score, pixel_maps
 
@@ -51,12 +51,10 @@ class RAD:
         network = backbone or vit_maps(blocks=BLOCKS, device=normals.device)
         rows: list[list[Tensor]] = []
         summaries: list[Tensor] = []
-        for part in normals.split(batch):
+        for part in in_batches(normals, batch, progress):
             maps, summary = network.maps_and_summary(part)
             rows.append([F.normalize(layer, dim=1) for layer in maps])
             summaries.append(F.normalize(summary, dim=1))
-            if progress:
-                progress("collecting patches", min(len(rows) * batch, len(normals)), len(normals))
         banks = tuple(torch.cat(layers) for layers in zip(*rows, strict=True))
         return cls(network, banks, torch.cat(summaries), images, radius, sigma)
 

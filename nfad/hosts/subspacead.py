@@ -1,7 +1,4 @@
-"""SubspaceAD (arXiv 2602.23013): what a ViT's mean token holds beyond the normal images' principal components.
-
-Without the paper's rotated copies of few shots.
-"""
+"""SubspaceAD (arXiv 2602.23013): what a ViT's mean token holds beyond the normal images' principal components."""
 
 from __future__ import annotations
 
@@ -13,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nfad.errors import NfadError
+from nfad.hosts.anomalydino import turns
 from nfad.hosts.backbone import Backbone, maps_and_prior, square_images, vit_maps
-from nfad.hosts.host import HostScores, Project
+from nfad.hosts.host import HostScores, Project, in_batches
 from nfad.operator import MomentFitter
 from nfad.system.progress import Progress
 from nfad.vision.maps import image_score, pixel_maps
@@ -42,18 +40,20 @@ class SubspaceAD:
         sigma: float = 4.0,
         batch: int = 8,
         progress: Progress | None = None,
+        rotations: int = 1,
     ) -> SubspaceAD:
-        """Keep the components that hold this share of the normal tokens' variance."""
+        """Keep the components that hold this share of the normal tokens' variance.
+
+        `rotations` are the angles each image is seen at, itself among them: for few shots.
+        """
         images = square_images(normal_images, cls.__name__)
         network = backbone or vit_maps(blocks=BLOCKS, device=images.device)
         if not 0 < variance < 1:
             raise NfadError(f"variance must lie between 0 and 1; got {variance}")
-        fitter, done = MomentFitter(), 0
-        for part in images.split(batch):
-            fitter.update(averaged(network(part)).flatten(2).transpose(1, 2).cpu())
-            done += len(part)
-            if progress:
-                progress("reading images", done, len(images))
+        fitter = MomentFitter()
+        for part in in_batches(images, batch, progress, "reading images"):
+            for turned in turns(part, rotations):
+                fitter.update(averaged(network(turned)).flatten(2).transpose(1, 2).cpu())
         moments = fitter.freeze()
         components = principal(moments.covariance, variance).to(images)
         return cls(network, moments.mean.to(images), components, moments.covariance, variance, sigma)

@@ -82,9 +82,9 @@ def plan(cells: Sequence[Cell | HostCell], cache: ResultCache) -> Plan:
     for cell in todo:
         config, images = cell.config, cell.settings["images"]
         sight = (images, config.teacher, config.blocks, config.prior_blocks, config.size)
-        if isinstance(cell, HostCell):  # each host looks for itself, at every rank
+        if isinstance(cell, HostCell):  # each host looks for itself, at the tested photos under every rank
             edits = _interventions(config, len(cell.dataset.train)) + len(cell.dataset.train)
-            views[(sight, cell.key)] = len(cell.ranks) * (edits + len(cell.dataset.test))
+            views[(sight, cell.key)] = edits + len(cell.ranks) * len(cell.dataset.test)
             continue
         moved = (sight, "moved", config.interventions, tuple(config.rank), config.pairs, config.seed)
         views[(sight, "train")] = len(cell.dataset.train)
@@ -104,7 +104,7 @@ def plan(cells: Sequence[Cell | HostCell], cache: ResultCache) -> Plan:
         disk = max(disk, largest * cost.kept)
     example = next((cell.config for cell in todo if cell.config.reference == "student"), None)
     if example:
-        cost, passes = _student_pass(example), sum(students.values())
+        cost, passes = student_pass(example), sum(students.values())
         seconds, operations = seconds + passes * cost.seconds, operations + passes * cost.operations
         memory += cost.memory
     sets = {cell.settings["images"]: cell.dataset for cell in unique.values()}
@@ -192,7 +192,7 @@ def _teacher_pass(name: str, blocks: Sequence[int], prior_blocks: Sequence[int],
     return Cost(*_measured(lambda: teacher.tokens_and_prior(images)), held, kept)
 
 
-def _student_pass(config: Config) -> Cost:
+def student_pass(config: Config) -> Cost:
     student = Student.build(config, (768,) * len(config.blocks), initial=False)
     images = torch.zeros(BATCH, 3, config.size, config.size)
     kept: dict[int, int] = {}  # what a backward pass would need, by where it lies

@@ -104,7 +104,7 @@ def measure_host(cell: HostCell, progress: Progress | None = None, device: str =
     normals = views_of(cell.dataset.train, cell.config).to(device_of(device))
     held, fit = split(len(normals), cell.config)
     host = fit_host(cell.host, normals[fit], cell.config, cell.steps, progress)
-    arms = {f"d={d}": worn(host, d, normals[fit], cell.config, progress) for d in cell.ranks}
+    arms = {f"d={d}": arm for d, arm in worn_at(host, cell.ranks, normals[fit], cell.config, progress).items()}
     removed = {
         name: [basis.shape[1] for basis in arm.filter.bases] for name, arm in arms.items() if isinstance(arm, Filtered)
     }
@@ -142,13 +142,23 @@ def views_of(samples: Sequence[Sample], config: Config) -> Tensor:
 
 def worn(host: Host, d: int, normals: Tensor, config: Config, progress: Progress | None = None) -> Host:
     """The host under a filter of d columns a family, in the paper's measure."""
-    if d == 0:
-        return host
-    rank = dict.fromkeys(config.rank, columns(d, [maps.shape[1] for maps in host.features(normals[:1])]))
-    fitted = NuisanceFilter.fit(
-        host, normals, rank, config.interventions, config.pairs, config.seed, config.batch, progress
-    )
-    return fitted.wrap(host)
+    return worn_at(host, [d], normals, config, progress)[d]
+
+
+def worn_at(
+    host: Host, ranks: Sequence[int], normals: Tensor, config: Config, progress: Progress | None = None
+) -> dict[int, Host]:
+    """The same at several ranks, 0 being the bare host; the normals are looked at once for all of them."""
+    some = [d for d in ranks if d]
+    if not some:
+        return dict.fromkeys(ranks, host)
+    channels = [maps.shape[1] for maps in host.features(normals[:1])]
+    filters = NuisanceFilter.fit_ranks(
+        host, normals, [dict.fromkeys(config.rank, columns(d, channels)) for d in some], config.interventions,
+        config.pairs, config.seed, config.batch, progress,
+    )  # fmt: skip
+    dressed = {d: each.wrap(host) for d, each in zip(some, filters, strict=True)}
+    return {d: dressed[d] if d else host for d in ranks}
 
 
 def columns(d: int, channels: Sequence[int]) -> int | float:

@@ -25,7 +25,7 @@ class Options:
 
     teachers: tuple[str, ...] = tuple(FOUNDATIONS)
     severities: tuple[int, ...] = (1, 2, 3)
-    seeds: tuple[int, ...] = SEEDS
+    seeds: tuple[int, ...] = ()  # none: SEEDS for the table of seeds, the config's own for plugins
     ranks: tuple[int, ...] = RANKS
     hosts: tuple[str, ...] = ("rd4ad", "recontrast", "patchcore", "glass", "uniad", "nfad")
     steps: int | None = None  # of trained hosts

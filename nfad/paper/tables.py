@@ -10,7 +10,17 @@ from nfad.evaluation.tally import EVERYWHERE, METRICS
 from nfad.paper.estimates import Entry, Estimate, domains_of, entry, estimate, mean_of, pooled_domain
 from nfad.paper.plugins import HOSTS
 from nfad.paper.published import lookup
-from nfad.paper.table import FOUNDATIONS, Block, Options, Table, Variant, compare, nearest_published, paper_value
+from nfad.paper.table import (
+    FOUNDATIONS,
+    SEEDS,
+    Block,
+    Options,
+    Table,
+    Variant,
+    compare,
+    nearest_published,
+    paper_value,
+)
 
 ERRORS = ("false_alarms", "detections", "verdict_error")  # at the threshold: never one without the other
 IMAGE, PIXEL, SHORT = METRICS[:3], ("p_auroc", "aupro"), ("i_auroc", "p_auroc", "aupro")
@@ -119,7 +129,7 @@ def _foundations(block: Block) -> list[Entry]:
 
 
 def _seed_variants(_config: Config, options: Options) -> list[Variant]:
-    return [Variant(f"seed={seed}", {"seed": seed}) for seed in options.seeds]
+    return [Variant(f"seed={seed}", {"seed": seed}) for seed in options.seeds or SEEDS]
 
 
 def _seeds(block: Block) -> list[Entry]:
@@ -215,11 +225,12 @@ def _mechanism(block: Block) -> list[Entry]:
     return found
 
 
-def _plugin_variants(_config: Config, options: Options) -> list[Variant]:
+def _plugin_variants(config: Config, options: Options) -> list[Variant]:
     for name in options.hosts:
         if name not in HOSTS:
             raise NfadError(f"there is no host {name!r}; the hosts are {', '.join(HOSTS)}")
-    return [Variant(HOSTS[name], host=name) for name in options.hosts]
+    seeds = options.seeds or (config.seed,)  # results of one row, so that its values are means over them
+    return [Variant(HOSTS[name], {"seed": seed}, host=name) for name in options.hosts for seed in seeds]
 
 
 def _plugins(block: Block) -> list[Entry]:
@@ -271,7 +282,7 @@ TABLES = {
         ),
         Table(
             "plugins", "Other detectors wearing the filter", _plugin_variants, _plugins, ("plugins",), "domains",
-            baseline="the bare host (d = 0)", both_orders=False, options=("ranks", "hosts", "steps"),
+            baseline="the bare host (d = 0)", both_orders=False, options=("ranks", "hosts", "steps", "seeds"),
         ),
     )
 }  # fmt: skip

@@ -123,24 +123,35 @@ def run_verdicts(
 ) -> list[Result]:
     """Every cell's result; those on disk are not measured again. The teacher looks at each view of a part once."""
     results: dict[str, Result] = {}
-    teacher: Teacher | None = None
-    sight = None
-    for done, cell in enumerate(cells):
-        if on_cell:
-            on_cell(done, len(cells))
-        found = cache.get(cell.settings)
-        if found is None:
-            now = (cell.dataset.category, cell.config.teacher, cell.config.weights, cell.config.size)
-            if teacher is None or now != sight:
-                config, sight = cell.config, now
-                looks = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-                teacher = Remembering(load_teacher(*looks, device_of(device)))
-            found = measure(cell, teacher, progress)
-            cache.put(cell.settings, found)
-        results[cell.key] = found
+    done = 0
+    for group in by_part(cells):
+        teacher: Teacher | None = None
+        for cell in group:
+            if on_cell:
+                on_cell(done, len(cells))
+            found = cache.get(cell.settings)
+            if found is None:
+                if teacher is None:
+                    config = cell.config
+                    looks = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+                    teacher = Remembering(load_teacher(*looks, device_of(device)))
+                found = measure(cell, teacher, progress)
+                cache.put(cell.settings, found)
+            results[cell.key] = found
+            done += 1
     if on_cell:
         on_cell(len(cells), len(cells))
     return [results[cell.key] for cell in cells]
+
+
+def by_part(cells: Sequence[VerdictCell]) -> list[list[VerdictCell]]:
+    """Cells by what the teacher looks at, in their order: each group shares one teacher's memory."""
+    groups: dict[object, list[VerdictCell]] = {}
+    for cell in cells:
+        config, dataset = cell.config, cell.dataset
+        sight = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
+        groups.setdefault((dataset.name, dataset.category, sight), []).append(cell)
+    return list(groups.values())
 
 
 def measure(cell: VerdictCell, teacher: Teacher, progress: Progress | None = None) -> Result:

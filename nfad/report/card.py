@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from math import isfinite
@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from nfad.errors import NfadError
+from nfad.evaluation.scores import ARMS
 from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL, NOT_JUDGED, Prediction
 from nfad.report.pictures import (
     COLOURS,
@@ -38,7 +39,8 @@ MARKS = {NORMAL: "●", ANOMALOUS: "▲", NOT_JUDGED: "◆"}  # before the word,
 class MapLayers:
     """A map, and apart from it the outline, which stays when the map is faded; both data URLs."""
 
-    arm: str  # "unfiltered" or "filtered"
+    arm: str  # "unfiltered" or "filtered": how it is shown
+    name: str
     heat: str
     outline: str  # "" where nothing exceeds the threshold
 
@@ -47,7 +49,7 @@ class MapLayers:
 class Bar:
     """A score against its threshold on a track from 0 to 100 %; `mark` is None where there is no threshold."""
 
-    arm: str
+    name: str
     fill: str
     mark: str | None
     over: bool
@@ -107,16 +109,22 @@ def card_of(
     name: str,
     mask: np.ndarray | None = None,
     tags: Sequence[str] = (),
+    arms: Sequence[str] = ARMS,
 ) -> Card:
-    """The card of an image; `mask`, on the model's view, is outlined in every picture."""
+    """The card of an image; `mask`, on the model's view, is outlined in every picture.
+
+    Other programs' `arms` stand in the unfiltered one's place and the filtered one's; a single one in the latter.
+    """
     check_pair(photo, prediction)
     photo = bounded(photo, THUMBNAIL)
     height, width = photo.shape[:2]
     # The same order in maps and bars; what follows the bars then speaks of the filtered score.
-    arms = (
+    shown = (
         ("unfiltered", prediction.unfiltered_map, prediction.unfiltered_score, prediction.unfiltered_threshold),
         ("filtered", prediction.map, prediction.score, prediction.threshold),
-    )
+    )[-len(arms) :]
+    ours = tuple(arms) == ARMS
+    names = {place: arm.capitalize() if ours else arm for (place, *_), arm in zip(shown, arms, strict=True)}
     verdicts = {"unfiltered": prediction.unfiltered_verdict, "filtered": prediction.verdict}
     rejected = {arm: verdict == ANOMALOUS for arm, verdict in verdicts.items()}
     file_name, folder = _named(name)
@@ -125,22 +133,29 @@ def card_of(
         folder=folder,
         verdict=prediction.verdict,
         mark=MARKS[prediction.verdict],
-        changed=changed(prediction),
+        changed=ours and changed(prediction),
         score=f"{prediction.score:.6g}" if isfinite(prediction.score) and prediction.is_judged else "",
         tags=tuple(tags),
         ratio=f"{width / height:.4f}",
         photo=_jpeg(photo),
         truth=_truth(prediction, mask, (height, width)),
         maps=tuple(
-            _layers(arm, prediction, view, outlined_at(rejected[arm], threshold), (height, width), high)
-            for arm, view, _, threshold in arms
+            _layers(arm, names[arm], prediction, view, outlined_at(rejected[arm], threshold), (height, width), high)
+            for arm, view, _, threshold in shown
         ),
-        explanation=prediction.explain(),
-        bars=tuple(_bar(arm, score, threshold, high, rejected[arm]) for arm, _, score, threshold in arms),
+        explanation=prediction.explain() if ours else _said({names[arm]: verdicts[arm] for arm in names}, prediction),
+        bars=tuple(_bar(names[arm], score, threshold, high, rejected[arm]) for arm, _, score, threshold in shown),
         meaning=_meaning(prediction),
         shares=tuple(_shares(prediction)),
         gate=prediction.gate,
     )
+
+
+def _said(verdicts: Mapping[str, str], prediction: Prediction) -> str:
+    """What other programs make of it."""
+    if not prediction.is_judged:
+        return f"Not judged: {prediction.why_not_judged}."
+    return "; ".join(f"{name}: {verdict}" for name, verdict in verdicts.items()) + "."
 
 
 def failure_of(source: str, message: str) -> Failure:
@@ -154,14 +169,14 @@ def _named(source: str) -> tuple[str, str]:
 
 
 def _layers(
-    arm: str, prediction: Prediction, view: np.ndarray, level: float, size: tuple[int, int], high: float
+    arm: str, name: str, prediction: Prediction, view: np.ndarray, level: float, size: tuple[int, int], high: float
 ) -> MapLayers:
     coarse = laid_over(prediction, view, *_fitted(size, HEAT))
     outline = contour(laid_over(prediction, view, *_fitted(size, THUMBNAIL)), level, thickness=2)
     ink = np.array([(0, 0, 0, 0), (*CONTOUR, 255)], dtype=np.uint8)
     # Every other colour: a smaller file and no visible step.
     heat = _png(levels(coarse, high=high) & 0xFE, COLOURS)
-    return MapLayers(arm, heat, _png(outline, ink) if outline.any() else "")
+    return MapLayers(arm, name, heat, _png(outline, ink) if outline.any() else "")
 
 
 def _truth(prediction: Prediction, mask: np.ndarray | None, size: tuple[int, int]) -> str:
@@ -186,12 +201,12 @@ def _fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
     return height, width
 
 
-def _bar(arm: str, score: float, threshold: float, high: float, over: bool) -> Bar:
+def _bar(name: str, score: float, threshold: float, high: float, over: bool) -> Bar:
     fill, mark = (
         f"{100 * float(np.clip(value / high, 0, 1)):.1f}" if isfinite(value) else None for value in (score, threshold)
     )
     told = compared(score, threshold).replace("<=", "≤")  # which the font of the pictures lacks
-    return Bar(arm, fill or "0", mark, over, told)
+    return Bar(name, fill or "0", mark, over, told)
 
 
 def _meaning(prediction: Prediction) -> str:

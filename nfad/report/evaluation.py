@@ -15,14 +15,14 @@ from markupsafe import Markup
 from nfad.errors import NfadError
 from nfad.evaluation.curves import Points, roc_curve, thinned
 from nfad.evaluation.evaluate import Evaluation
-from nfad.evaluation.scores import Scores, grouped
+from nfad.evaluation.scores import ARMS, Scores, grouped
 from nfad.evaluation.tally import EvaluationRow
 from nfad.records import Prediction, Sample
 from nfad.report.card import Card, card_of
 from nfad.report.charts import Line, bins_for, histogram, pro_chart, roc_chart, score_axis, tallest_share
 from nfad.report.pictures import HIGH
 from nfad.report.rendering import write_page
-from nfad.report.tables import ARMS, headline, image_table, pixel_table, remarks, summary_row, verdict_table
+from nfad.report.tables import headline, image_table, pixel_table, remarks, summary_row, verdict_table
 from nfad.vision.pixels import photo_of
 
 PROTOCOLS = {
@@ -40,6 +40,7 @@ GROUPS = {
     "found": ("Found by the filter", "bad parts that only the filtered score flags, highest first"),
     "not_judged": ("Not judged", "parts without a verdict, good ones first: neither flagged nor passed"),
 }
+SHORT = 12  # characters of an arm's name that a chart's legend has room for
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Report:
     pro: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)  # domain → arm → curve
     pictures: Mapping[str, Iterable[Picture]] = field(default_factory=dict)  # by group, as worth_showing says
     high: float = HIGH  # z-score of full colour
+    arms: Sequence[str] = ARMS  # one program, or what is compared and then with what
     gated: bool = False  # whether the model's maps have a gate
 
     def __post_init__(self) -> None:
@@ -131,7 +133,7 @@ def report_of(
 def write_report(report: Report, path: str | Path) -> Path:
     """Write the page; it appears whole or not at all."""
     metadata = {**report.metadata, "AUPRO by protocol": f"{report.protocol}, {PROTOCOLS[report.protocol]}"}
-    row = summary_row(report.rows)
+    row, arms = summary_row(report.rows), report.arms
     return write_page(
         path,
         "evaluation.html",
@@ -140,11 +142,16 @@ def write_report(report: Report, path: str | Path) -> Path:
         high=report.high,
         gated=report.gated,
         notes=report.notes,
-        figures=headline(row),
+        arms=None if arms == ARMS else arms,
+        figures=headline(row, arms),
         good=row.good,
         bad=row.bad,
-        tables=[verdict_table(report.rows), image_table(report.rows), pixel_table(report.rows, report.protocol)],
-        remarks=remarks(report.rows, report.rate),
+        tables=[
+            verdict_table(report.rows, arms),
+            image_table(report.rows, arms),
+            pixel_table(report.rows, report.protocol, arms),
+        ],
+        remarks=remarks(report.rows, report.rate, arms),
         histograms=_histograms(report),
         curves=_curves(report),
         pictured=bool(report.pictures),
@@ -164,12 +171,15 @@ def _histograms(report: Report) -> Iterator[Plots]:
     )
     split: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
     for place, here in places.items():
-        for arm in ARMS:
+        for arm in report.arms:
             values = scores.by_arm(arm)[0]
             split[place, arm] = values[here & ~scores.label], values[here & scores.label]
     top = max((tallest_share(parts, axis, scores.by_arm(arm)[1]) for (_, arm), parts in split.items()), default=1.0)
     for place in places:
-        charts = [histogram(place, arm, *split[place, arm], scores.by_arm(arm)[1], axis, top) for arm in ARMS]
+        charts = [
+            histogram(place, _short(arm, 2 * SHORT), *split[place, arm], scores.by_arm(arm)[1], axis, top)
+            for arm in report.arms
+        ]
         yield Plots(place, charts)
 
 
@@ -177,13 +187,18 @@ def _curves(report: Report) -> Iterator[Plots]:
     for place, here in _places(report).items():
         row = next(row for row in report.rows if row.domain == place)
         roc, pro = [], []
-        for arm in ARMS:
+        for arm, style in zip(report.arms, ARMS[-len(report.arms) :], strict=True):
             values, found = report.scores.by_arm(arm)[0][here], row.arms[arm]
             points = roc_curve(values, report.scores.label[here])
-            roc.append(Line(arm, arm, points, found.i_auroc, (found.false_alarms, found.detections)))
+            name = _short(arm, SHORT)
+            roc.append(Line(name, style, points, found.i_auroc, (found.false_alarms, found.detections)))
             if place in report.pro:
-                pro.append(Line(arm, arm, thinned(*report.pro[place][arm]), found.aupro))
+                pro.append(Line(name, style, thinned(*report.pro[place][arm]), found.aupro))
         yield Plots(place, [roc_chart(place, roc)] + ([pro_chart(place, pro)] if pro else []))
+
+
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _places(report: Report) -> dict[str, np.ndarray]:
@@ -194,19 +209,41 @@ def _places(report: Report) -> dict[str, np.ndarray]:
 
 def _groups(report: Report) -> Iterator[Group]:
     members = grouped(report.scores)
-    for group, (title, words) in GROUPS.items():
+    for group, (title, words) in groups_of(report.arms).items():
         pictures, count = list(report.pictures.get(group, ())), len(members[group])
         told = f"{count} {words}." if count else f"No {words.partition(',')[0]}."
         if len(pictures) < count:
             told += f" {len(pictures)} are shown, from each domain in turn." if pictures else " Not shown here."
-        yield Group(title, told, (_card(picture, report.high) for picture in pictures) if pictures else None)
+        yield Group(title, told, (_card(picture, report) for picture in pictures) if pictures else None)
 
 
-def _card(picture: Picture, high: float) -> Card:
+def groups_of(arms: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Title and words of each group of pictures; of a single program there is nothing that only another flags."""
+    if arms == ARMS:
+        return GROUPS
+    last = arms[-1]
+    if len(arms) == 1:
+        return {
+            "false_alarms": ("False alarms", f"good parts that {last} flags, highest first"),
+            "misses": ("Missed defects", f"bad parts that {last} does not flag, lowest first"),
+            "not_judged": GROUPS["not_judged"],
+        }
+    first = arms[0]
+    return {
+        "false_alarms": ("False alarms", f"good parts that {last} flags, highest first"),
+        "misses": ("Missed defects", f"bad parts that neither flags, lowest score of {last} first"),
+        "lost": (f"Missed by {last} alone", f"bad parts that only {first} flags, highest first"),
+        "silenced": (f"False alarms of {first} alone", f"good parts that only {first} flags, highest first"),
+        "found": (f"Found by {last} alone", f"bad parts that only {last} flags, highest first"),
+        "not_judged": GROUPS["not_judged"],
+    }
+
+
+def _card(picture: Picture, report: Report) -> Card:
     sample = picture.sample
     photo = photo_of(sample.path) if picture.photo is None else picture.photo
     tags = (f"Truth: {sample.kind}", f"Domain: {sample.domain}")
-    return card_of(photo, picture.prediction, high, str(sample.path), picture.mask, tags)
+    return card_of(photo, picture.prediction, report.high, str(sample.path), picture.mask, tags, report.arms)
 
 
 def as_numbers(report: Report) -> dict[str, object]:

@@ -10,15 +10,18 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from nfad.evaluation.evaluate import corrupted
-from nfad.evaluation.foreign import ForeignFinding
-from nfad.evaluation.scores import worth_showing
+from nfad.evaluation.foreign import ForeignFinding, photo_of
+from nfad.evaluation.scores import Scores, worth_showing
 from nfad.evaluation.session import Finding
 from nfad.evaluation.tally import METRICS, VERDICTS, Arm, EvaluationRow, mask_of
-from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
-from nfad.report.evaluation import Picture, report_of, write_report
+from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED, Prediction
+from nfad.report.evaluation import Picture, Report, report_of, write_report
 from nfad.report.page import about
 from nfad.report.pictures import full_at
+from nfad.stats.conformal import smallest_rate
 from nfad.stats.intervals import Interval
 from nfad.system.files import inert, replacing
 from nfad.system.progress import Progress
@@ -77,8 +80,9 @@ def picture_of(finding: Finding, index: int) -> Picture:
     return Picture(sample, dataclasses.replace(prediction, source=str(sample.path)), mask, pixels_of(view))
 
 
-def write_foreign(findings: Sequence[ForeignFinding], folder: Path) -> list[Path]:
-    """results.csv and scores.csv of other programs' maps."""
+def write_foreign(findings: Sequence[ForeignFinding], folder: Path, progress: Progress | None = None) -> list[Path]:
+    """results.csv, scores.csv and a report for every finding, of other programs' maps."""
+    folder.mkdir(parents=True, exist_ok=True)
     lines: list[list[object]] = [_result_names()]
     scores: list[list[object]] = [["dataset", "category", "corruption", "image", "kind", "domain", "anomalous"]]
     scores[0] += ["program", "score", "threshold", "verdict"]
@@ -95,7 +99,76 @@ def write_foreign(findings: Sequence[ForeignFinding], folder: Path) -> list[Path
                 verdict = (ANOMALOUS if score > arm.threshold else NORMAL) if judged else NOT_JUDGED
                 told = [str(sample.path), sample.kind, sample.domain, int(sample.anomalous), arm.name]
                 scores.append([*names, *told, f"{score:.6g}", f"{arm.threshold:.6g}", verdict])
-    return [_write_csv(folder / "results.csv", lines), _write_csv(folder / "scores.csv", scores)]
+    written = [_write_csv(folder / "results.csv", lines), _write_csv(folder / "scores.csv", scores)]
+    for done, finding in enumerate(findings, start=1):
+        name = "report.html" if len(findings) == 1 else f"report-{_file_name(finding)}.html"
+        written.append(_write_foreign_report(finding, folder / name))
+        if progress:
+            progress("writing reports", done, len(findings))
+    return written
+
+
+def _write_foreign_report(finding: ForeignFinding, path: Path) -> Path:
+    """Scores and maps are z-scored for the page; the second program stands in the filtered arm's place."""
+    dataset, arms = finding.dataset, finding.arms
+    first, last = arms[0], arms[-1]
+    values = {arm.name: arm.scale(np.array(arm.scores)) for arm in arms}
+    limits = {arm.name: arm.scale(arm.threshold) for arm in arms}
+    known = np.all([np.isfinite(values[arm.name]) & np.isfinite(arm.threshold) for arm in arms], axis=0)
+    metadata = {"data set": dataset.name, "category": dataset.category}
+    metadata |= {"corruption": finding.corruption} if finding.corruption else {}
+    metadata |= {f"Threshold of {arm.name}": f"{arm.threshold:.6g}: {arm.promise}" for arm in arms}
+    told = Report(
+        title=finding.title,
+        metadata=metadata,
+        rows=finding.rows,
+        scores=Scores(
+            score=values[last.name],
+            unfiltered_score=values[first.name],
+            label=np.array([sample.anomalous for sample in dataset.test]),
+            domain=np.array([sample.domain for sample in dataset.test]),
+            threshold=limits[last.name],
+            unfiltered_threshold=limits[first.name],
+            judged=known,
+            names=[str(sample.path) for sample in dataset.test],
+            arms=tuple(values),
+        ),
+        notes=[*dataset.notes, *finding.notes],
+        protocol=finding.protocol,
+        rate=max(max(finding.rate, smallest_rate(arm.normals)) for arm in arms) if known.any() else None,
+        pro=finding.pro_curves,
+        high=full_at(max((limit for limit in limits.values() if math.isfinite(limit)), default=0.0)),
+        arms=tuple(values),
+    )
+    chosen = worth_showing(told.scores)
+    pictures = {
+        group: [p for i in indices if (p := _foreign_picture(finding, told, i))] for group, indices in chosen.items()
+    }
+    return write_report(dataclasses.replace(told, pictures=pictures if any(pictures.values()) else {}), path)
+
+
+def _foreign_picture(finding: ForeignFinding, told: Report, index: int) -> Picture | None:
+    """Its maps are read once more; None where a program has none of it."""
+    sample, scores = finding.dataset.test[index], told.scores
+    read = [program.read(photo_of(finding.root, sample), finding.size)[1] for program in finding.programs]
+    maps = [arm.map_scale(found) for arm, found in zip(finding.arms, read, strict=True) if found is not None]
+    if len(maps) < len(read):
+        return None
+    judged = bool(scores.is_judged[index])
+    prediction = Prediction(
+        score=float(scores.score[index]),
+        is_anomalous=judged and bool(scores.score[index] > scores.threshold),
+        threshold=scores.threshold,
+        map=maps[-1],
+        unfiltered_map=maps[0],
+        participation=math.nan,
+        nuisance_fraction=math.nan,
+        unfiltered_score=float(scores.unfiltered_score[index]),
+        unfiltered_threshold=scores.unfiltered_threshold,
+        source=str(sample.path),
+        why_not_judged="" if judged else "it has no score, or its program no threshold",
+    )
+    return Picture(sample, prediction, mask_of(sample, None, finding.size))
 
 
 def _result_names() -> list[object]:
@@ -151,5 +224,5 @@ def _write_csv(path: Path, lines: list[list[object]]) -> Path:
     return path
 
 
-def _file_name(finding: Finding) -> str:
+def _file_name(finding: Finding | ForeignFinding) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", f"{finding.dataset.category}-{finding.corruption or 'clean'}").strip("-")

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from nfad.evaluation.scores import ARMS
 from nfad.evaluation.tally import EVERYWHERE, Arm, EvaluationRow
 from nfad.report.rendering import Figure
 from nfad.stats.intervals import Interval, rate_interval
 
 FEW = 20  # with fewer images of a class, one of them can move an AUROC or a rate by more than 5 points
-ARMS = ("unfiltered", "filtered")
 VERDICT_COLUMNS = ("Good flagged", "Bad found", "Verdict error", "Good not judged", "Bad not judged")
-IMAGE_COLUMNS = ("AUROC", "Gain in AUROC", "AP", "F1\u2011max")
 PIXEL_METRICS = {"p_auroc": "AUROC", "p_ap": "AP", "p_f1": "F1\u2011max", "aupro": "AUPRO"}
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
@@ -31,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class DomainLines:
-    """One line an arm, the unfiltered first, so that digits stand under digits."""
+    """One line an arm, the one compared with first, so that digits stand under digits."""
 
     name: str
     good: int
@@ -49,7 +48,7 @@ class DomainTable:
     domains: tuple[DomainLines, ...]
 
 
-def verdict_table(rows: Sequence[EvaluationRow]) -> DomainTable:
+def verdict_table(rows: Sequence[EvaluationRow], arms: Sequence[str] = ARMS) -> DomainTable:
     """What happens at the threshold in use: both errors side by side, and what is not judged."""
 
     def cells(row: EvaluationRow, arm: str) -> list[Cell]:
@@ -60,23 +59,24 @@ def verdict_table(rows: Sequence[EvaluationRow]) -> DomainTable:
         ]
         return [*errors, _refused(row, arm, "good"), _refused(row, arm, "bad")]
 
-    return DomainTable("Verdicts: what does the threshold do?", "Score", VERDICT_COLUMNS, _domains(rows, cells))
+    return DomainTable("Verdicts: what does the threshold do?", "Score", VERDICT_COLUMNS, _domains(rows, arms, cells))
 
 
-def image_table(rows: Sequence[EvaluationRow]) -> DomainTable:
+def image_table(rows: Sequence[EvaluationRow], arms: Sequence[str] = ARMS) -> DomainTable:
     """Is there a defect? How well the scores rank, at every threshold."""
 
     def cells(row: EvaluationRow, arm: str) -> list[Cell]:
         found = row.arms[arm]
-        gain = [_gain(row, "i_auroc")] if arm == "unfiltered" else []
+        gain = [_gain(row, "i_auroc")] if len(arms) > 1 and arm == arms[0] else []
         return [_measured(found, "i_auroc"), *gain, _measured(found, "i_ap"), _measured(found, "i_f1")]
 
-    return DomainTable("Images: is there a defect?", "Score", IMAGE_COLUMNS, _domains(rows, cells))
+    columns = ("AUROC", *(("Gain in AUROC",) if len(arms) > 1 else ()), "AP", "F1\u2011max")
+    return DomainTable("Images: is there a defect?", "Score", columns, _domains(rows, arms, cells))
 
 
-def pixel_table(rows: Sequence[EvaluationRow], protocol: str) -> DomainTable | None:
+def pixel_table(rows: Sequence[EvaluationRow], protocol: str, arms: Sequence[str] = ARMS) -> DomainTable | None:
     """Where is it? None if no domain has a mask to compare with."""
-    if all(math.isnan(getattr(row.arms[arm], metric)) for row in rows for arm in ARMS for metric in PIXEL_METRICS):
+    if all(math.isnan(getattr(row.arms[arm], metric)) for row in rows for arm in arms for metric in PIXEL_METRICS):
         return None
     compared = [metric for metric in PIXEL_METRICS if any(metric in row.gains for row in rows)]
 
@@ -84,7 +84,7 @@ def pixel_table(rows: Sequence[EvaluationRow], protocol: str) -> DomainTable | N
         found = []
         for metric in PIXEL_METRICS:
             found.append(_measured(row.arms[arm], metric))
-            if arm == "unfiltered" and metric in compared:
+            if arm == arms[0] and metric in compared:
                 found.append(_gain(row, metric))
         return found
 
@@ -92,7 +92,7 @@ def pixel_table(rows: Sequence[EvaluationRow], protocol: str) -> DomainTable | N
     for metric, name in PIXEL_METRICS.items():
         columns += [name, f"Gain in {name}"] if metric in compared else [name]
     caption = f"Pixels: where is it? AUPRO by protocol {protocol}"
-    return DomainTable(caption, "Map", tuple(columns), _domains(rows, cells))
+    return DomainTable(caption, "Map", tuple(columns), _domains(rows, arms, cells))
 
 
 def alarm_rate(row: EvaluationRow, arm: str) -> Interval:
@@ -129,7 +129,7 @@ def number_told(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
 
 
-def remarks(rows: Sequence[EvaluationRow], rate: float | None = None) -> list[str]:
+def remarks(rows: Sequence[EvaluationRow], rate: float | None = None, arms: Sequence[str] = ARMS) -> list[str]:
     """What a reader of the tables should be told, as sentences; `rate` is the false-alarm rate asked for."""
     said = []
     for missing, other in (("good", "bad"), ("bad", "good")):
@@ -148,12 +148,12 @@ def remarks(rows: Sequence[EvaluationRow], rate: float | None = None) -> list[st
             f"Too few images to tell small differences in {places}: a single one can move an AUROC or a rate by up to "
             f"{points:.0f} points. Read the intervals, not the values."
         )
-    if any(row.arms[arm].intervals.get("i_auroc", (0.0, 0.0))[0] == 1 for row in rows for arm in ARMS):
+    if any(row.arms[arm].intervals.get("i_auroc", (0.0, 0.0))[0] == 1 for row in rows for arm in arms):
         said.append(
             "Where an AUROC and its interval are 1.000, these images hold no mistake to resample; others may still."
         )
     if rate is not None:
-        for arm in ARMS:
+        for arm in arms:
             over = [(row.domain, alarm_rate(row, arm)) for row in own]
             over = [(domain, found) for domain, found in over if found.low > rate]
             if over:
@@ -163,9 +163,9 @@ def remarks(rows: Sequence[EvaluationRow], rate: float | None = None) -> list[st
                     f"set for in {places}: the shift there reaches them."
                 )
     for kind, meant in (("good", "neither flagged nor passed"), ("bad", "stopped, though not found")):
-        some = [row for row in own if getattr(row.arms["filtered"], f"{kind}_not_judged")]
+        some = [row for row in own if getattr(row.arms[arms[-1]], f"{kind}_not_judged")]
         if some:
-            places = _listed([f"{row.domain} ({refusals(row, 'filtered', kind)})" for row in some])
+            places = _listed([f"{row.domain} ({refusals(row, arms[-1], kind)})" for row in some])
             said.append(f"{kind.capitalize()} parts that are not judged count as {meant}: {places}.")
     return said
 
@@ -175,30 +175,30 @@ def summary_row(rows: Sequence[EvaluationRow]) -> EvaluationRow:
     return next((row for row in rows if row.domain == EVERYWHERE), rows[-1])
 
 
-def headline(row: EvaluationRow) -> list[Figure]:
-    """A row in a few large figures, unfiltered → filtered."""
-    told = []
-    unfiltered, filtered = (row.arms[arm] for arm in ARMS)
+def headline(row: EvaluationRow, arms: Sequence[str] = ARMS) -> list[Figure]:
+    """A row in a few large figures, unfiltered → filtered, or whatever is compared."""
+    told, last = [], row.arms[arms[-1]]
+
+    def arrow(metric: str, digits: int, factor: float = 1.0) -> str:
+        return " → ".join(f"{factor * getattr(row.arms[arm], metric):.{digits}f}" for arm in arms)
+
     for metric, words, found in (
-        ("false_alarms", "good parts flagged", alarm_rate(row, "filtered")),
-        ("detections", "bad parts found", detection_rate(row, "filtered")),
+        ("false_alarms", "good parts flagged", alarm_rate(row, arms[-1])),
+        ("detections", "bad parts found", detection_rate(row, arms[-1])),
     ):
         if not math.isnan(found.value):
-            before, after = (f"{100 * getattr(arm, metric):.0f}" for arm in (unfiltered, filtered))
             span = "" if math.isnan(found.low) else f"95%: {100 * found.low:.0f} to {100 * found.high:.0f}%"
-            told.append(Figure(f"{before} → {after}%", words, span))
-    if not math.isnan(filtered.verdict_error):
-        before, after = (f"{arm.verdict_error:.3f}" for arm in (unfiltered, filtered))
-        told.append(Figure(f"{before} → {after}", "verdict error", "(good flagged + bad passed) / 2"))
-    if filtered.good_not_judged or filtered.bad_not_judged:
-        good, bad = (refusals(row, "filtered", kind) for kind in ("good", "bad"))
+            told.append(Figure(f"{arrow(metric, 0, 100)}%", words, span))
+    if not math.isnan(last.verdict_error):
+        told.append(Figure(arrow("verdict_error", 3), "verdict error", "(good flagged + bad passed) / 2"))
+    if last.good_not_judged or last.bad_not_judged:
+        good, bad = (refusals(row, arms[-1], kind) for kind in ("good", "bad"))
         told.append(Figure(good, "good parts not judged", f"and {bad} bad parts, which are stopped"))
     for metric, words in (("i_auroc", "image AUROC"), ("aupro", "AUPRO")):
-        if not math.isnan(getattr(filtered, metric)):
-            before, after = (f"{getattr(arm, metric):.3f}" for arm in (unfiltered, filtered))
+        if not math.isnan(getattr(last, metric)):
             gain = row.gains.get(metric, UNKNOWN)
             span = "" if math.isnan(gain.low) else f"{told_gain(gain)}: {signed(gain.low)} to {signed(gain.high)}"
-            told.append(Figure(f"{before} → {after}", words, span))
+            told.append(Figure(arrow(metric, 3), words, span))
     return told
 
 
@@ -214,9 +214,9 @@ def signed(value: float) -> str:
 
 
 def _domains(
-    rows: Sequence[EvaluationRow], cells: Callable[[EvaluationRow, str], list[Cell]]
+    rows: Sequence[EvaluationRow], arms: Sequence[str], cells: Callable[[EvaluationRow, str], list[Cell]]
 ) -> tuple[DomainLines, ...]:
-    return tuple(DomainLines(row.domain, row.good, row.bad, {arm: cells(row, arm) for arm in ARMS}) for row in rows)
+    return tuple(DomainLines(row.domain, row.good, row.bad, {arm: cells(row, arm) for arm in arms}) for row in rows)
 
 
 def _counted(rate: float, total: int) -> Interval:

@@ -143,6 +143,7 @@ class Me(BaseModel):
     name: str | None = Field(description="Of the token; `local` where none is needed.")
     role: Literal["view", "operate", "administer"] | None
     may_change_verdicts: bool = Field(description="Whether it may set a rate.")
+    role_for_verdicts: Literal["operate", "administer"] = Field(description="The least that may.")
 
 
 class ChangeOut(BaseModel):

@@ -1,4 +1,4 @@
-"""Everything the service is made of, put together in one place; and the thread that applies retention."""
+"""Everything the service is made of, put together in one place; and the thread that tidies up every minute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from nfad.service.pictures import PictureStore
 from nfad.service.record import Ids
 from nfad.service.settings import Retention, Settings
 from nfad.service.store import Store
+from nfad.system.platform import return_freed_memory
 
 log = logging.getLogger("nfad.service")
-RETENTION_SECONDS = 60.0  # between two runs
+TIDY_SECONDS = 60.0  # between two runs
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Service:
     access: Access
     clock: CautiousClock = field(default_factory=CautiousClock)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _tidying: threading.Lock = field(default_factory=threading.Lock)
 
     def model(self, name: str | None) -> ServedModel:
         """The model of that name; without a name, the only one there is."""
@@ -46,25 +48,28 @@ class Service:
         return self.models[name]
 
     def start(self) -> None:
-        retention = self.settings.retention
-        if retention is not None:
-            threading.Thread(target=self._retain, args=(retention,), name="retention", daemon=True).start()
+        threading.Thread(target=self._tidy, args=(self.settings.retention,), name="tidy", daemon=True).start()
 
     def close(self) -> None:
         """Finish what is waiting, then close the database and release the folder."""
         self._stop.set()
         for model in self.models.values():
             model.queue.close()
-        self.store.close()
-        self.pictures.close()
+        with self._tidying:  # no picture is gone whose row still has it
+            self.store.close()
+            self.pictures.close()
 
-    def _retain(self, retention: Retention) -> None:
+    def _tidy(self, retention: Retention | None) -> None:
+        """Remove old pictures, and give back the memory that is free."""
         while not self._stop.is_set():
-            try:
-                apply_retention(self.store, self.pictures, retention, self.clock.now())
-            except Exception:
-                log.exception("old pictures could not be removed")
-            self._stop.wait(RETENTION_SECONDS)
+            with self._tidying:
+                if retention is not None and not self._stop.is_set():
+                    try:
+                        apply_retention(self.store, self.pictures, retention, self.clock.now())
+                    except Exception:
+                        log.exception("old pictures could not be removed")
+            return_freed_memory()
+            self._stop.wait(TIDY_SECONDS)
 
 
 def open_service(settings: Settings, models: Sequence[str | Path], load: Load) -> Service:

@@ -27,6 +27,7 @@ from nfad.service.tables import CHANGED, INSPECTIONS, METADATA, RATES
 ROWS = INSPECTIONS.c
 JUDGED = ROWS.verdict != NOT_JUDGED
 LEAD, USUAL_LEAD = "lead", 60_000  # milliseconds that ids may be ahead of their time
+SEARCHED = 100_000  # names that one search reads at most; the next page goes on behind them
 CHUNK = 500  # rows read at once where there may be millions
 
 
@@ -42,6 +43,7 @@ class Filters:
     until: datetime | None = None
     search: str | None = None
     before: str | None = None
+    least: str | None = None  # no id below it
 
     def conditions(self, lead: int) -> Iterator[sa.ColumnElement[bool]]:
         """`lead` is by how many milliseconds an id may be ahead of its time; it is never behind."""
@@ -64,6 +66,8 @@ class Filters:
             yield ROWS.image.icontains(self.search, autoescape=True)
         if self.before is not None:
             yield ROWS.id < self.before
+        if self.least is not None:
+            yield ROWS.id >= self.least
 
 
 class Store:
@@ -124,6 +128,12 @@ class Store:
             ids = chosen.with_only_columns(ROWS.id).subquery()
             chosen = sa.select(INSPECTIONS).join(ids, ROWS.id == ids.c.id).order_by(newest)
         return self._read(chosen)
+
+    def searched_to(self, before: str | None) -> str | None:
+        """The id of the last name that a search reads which begins there; None if it reads all that are left."""
+        names = sa.select(ROWS.id).order_by(ROWS.id.desc()).offset(SEARCHED - 1).limit(1)
+        with self.engine.connect() as connection:
+            return connection.scalar(names if before is None else names.where(ROWS.id < before))
 
     def every(self, filters: Filters) -> Iterator[Inspection]:
         """The same without a limit, in memory that does not grow."""

@@ -32,6 +32,18 @@ def keep_freed_memory() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
+def return_freed_memory() -> bool:
+    """Hand what is free and kept back to the system, once in a while.
+
+    A C library keeps it in each thread's arena, in pieces that need not fit what comes next (docs/reliability.md). Says
+    whether it was done.
+    """
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (OSError, AttributeError, TypeError):  # other C libraries, and Windows
+        return False
+
+
 def cores() -> int:
     """Those this process may use; in a container often fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

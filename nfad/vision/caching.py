@@ -9,6 +9,8 @@ from torch import Tensor
 
 from nfad.vision.teacher import Teacher
 
+CAPACITY = 6 * 2**30  # bytes of tokens that a teacher remembers
+
 
 class Remembering:
     """The tokens of the teacher it wraps (rounded to fp16, as a fit's own store does), by the content of each view.
@@ -16,7 +18,7 @@ class Remembering:
     What does not fit into `capacity` bytes is computed anew each time.
     """
 
-    def __init__(self, teacher: Teacher, capacity: int = 6 * 2**30) -> None:
+    def __init__(self, teacher: Teacher, capacity: int = CAPACITY) -> None:
         self._teacher = teacher
         self.identity, self.channels, self.grid = teacher.identity, teacher.channels, teacher.grid
         self.device, self.region = teacher.device, teacher.region

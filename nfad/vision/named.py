@@ -11,6 +11,7 @@ import torch
 
 from nfad.errors import NfadError
 from nfad.vision import weights as weight_files
+from nfad.vision.folding import folded
 from nfad.vision.networks import Network, create
 from nfad.vision.weights import KERAS_RESNET, UNTRAINED
 
@@ -75,7 +76,7 @@ def _embedded(name: str, size: int) -> tuple[Network, str, str]:
         model = create(EMBEDDED_ARCHITECTURE[name], num_classes=0, img_size=side, dynamic_img_size=True)
         model.load_state_dict(weight_files.embedded_vit_state(side))
     else:
-        model = weight_files.embedded_cnn()
+        model = folded(weight_files.embedded_cnn().eval())
     return model, "embedded", weight_files.sha256(path)
 
 

@@ -67,7 +67,7 @@ class Arrivals:
         self._exclude = {str(place) for place in exclude}
         self._clock, self._warn = clock, warn
         self._forbidden: set[str] = set()  # subfolders that may not be entered, each told of once
-        self._known: dict[str, FileStatus] = {}  # by the name as the system gives it
+        self._known: dict[str, int] = {}  # hashes of statuses, by the name as the system gives it
         self._turn = 0
 
     def poll(self) -> list[Arrival]:
@@ -79,7 +79,7 @@ class Arrivals:
         turns = max(1, len(self._known) // CHECKED_PER_POLL)
         self._turn += 1
         now = self._clock()
-        known: dict[str, FileStatus] = {}
+        known: dict[str, int] = {}
         waiting: dict[str, Arrival] = {}
         for name, entry in self._files():
             before = self._known.get(name)
@@ -94,8 +94,8 @@ class Arrivals:
             except OSError:  # gone between the listing and the look
                 continue
             status = FileStatus.of(found)
-            if before == status or (before is None and self._is_in_ledger(image, status)):
-                known[name] = status
+            if before == hash(status) or (before is None and self._is_in_ledger(image, status)):
+                known[name] = hash(status)
                 continue
             arrival = self.waiting.get(image)
             if arrival is None or arrival.status != status:
@@ -109,7 +109,7 @@ class Arrivals:
     def done(self, arrival: Arrival) -> None:
         """It is in the ledger now."""
         self.waiting.pop(arrival.image, None)
-        self._known[str(as_path(arrival.image))] = arrival.status
+        self._known[str(as_path(arrival.image))] = hash(arrival.status)
 
     def _is_in_ledger(self, image: str, status: FileStatus) -> bool:
         latest = self._latest(image)

@@ -79,7 +79,8 @@ class Ledger:
         with self._explained(), self._transaction():
             record = replace(record, id=f"{self.name}-{self._last() + 1}")
             self._sql.execute(INSERT, (*as_values(record), record.position))
-            self._remember(record)
+            if record.is_part:
+                self._remember(record)
         return record
 
     def touch(self, file: Fingerprint) -> None:
@@ -103,6 +104,10 @@ class Ledger:
         chosen = f"SELECT {', '.join(FIELDS)} FROM inspections WHERE position > ? ORDER BY position LIMIT ?"
         with self._explained():
             return [from_values(row) for row in self._sql.execute(chosen, (position, count))]
+
+    def newest(self) -> WatchRecord | None:
+        found = self.after(self.last() - 1, 1)
+        return found[0] if found else None
 
     def position(self, receiver: str) -> int:
         """The last record a receiver has had. One that is new here starts with the next record, not with the past."""

@@ -20,11 +20,11 @@ class Lines:
 
     The ledger is ahead by what a crash or a full disk kept from being appended, never behind. On start the file is cut
     behind the last line that says what the ledger says. One without any such line is another ledger's and kept aside.
-    Lines of an earlier format stay as they were written.
+    Lines of an earlier format stay as they were written. It may be rotated while we write.
     """
 
     def __init__(self, file: Path, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self._ledger, self._place = ledger, file
         self._last, self._end = _sound_end(file, ledger) if file.exists() else (0, 0)
         if self._end == 0 and file.exists():
             names = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
@@ -36,6 +36,7 @@ class Lines:
     def catch_up(self) -> None:
         """Append what the ledger has and the file has not. After an OSError it can simply be called again."""
         while records := self._ledger.after(self._last):
+            self._follow()
             text = "".join(as_line(record) + "\n" for record in records).encode()
             self._file.seek(self._end)
             self._file.truncate()  # the torn line of a full disk
@@ -43,6 +44,20 @@ class Lines:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file.fileno())
             self._last, self._end = records[-1].position, self._end + len(text)
+
+    def _follow(self) -> None:
+        """Whoever rotates the file renames it, or copies and truncates it: go on in what has its name now."""
+        mine = os.fstat(self._file.fileno())
+        try:
+            named = os.stat(self._place)
+        except FileNotFoundError:
+            named = None
+        if named is None or not os.path.samestat(mine, named):
+            opened = open(self._place, "xb" if named is None else "r+b", buffering=0)  # noqa: SIM115 (see close)
+            self._file.close()
+            self._file, self._end = opened, 0 if named is None else named.st_size
+        else:
+            self._end = min(self._end, mine.st_size)
 
     def close(self) -> None:
         self._file.close()

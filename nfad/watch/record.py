@@ -34,6 +34,11 @@ class WatchRecord(InspectionRecord):
     camera: str | None = None  # what is wrong with the camera, as far as photos up to this one tell
 
     @property
+    def is_part(self) -> bool:
+        """Whether there is a file behind it; else it says that no photo comes, or that they come again."""
+        return self.verdict != NO_PHOTO
+
+    @property
     def position(self) -> int:
         """Its place in the ledger, from 1; 0 before it has one."""
         return int(self.id.rpartition("-")[2] or 0)
@@ -47,6 +52,7 @@ class NoPrediction:
     why: str
 
 
+NO_PHOTO = "no photo"  # in the place of a verdict, where the record is of the camera and not of a part
 SPELT = "u(?:d[89a-f][0-9a-f]{2}|005c)"  # behind a backslash: a lone surrogate, or a backslash itself
 FIELDS = tuple(each.name for each in fields(WatchRecord))
 
@@ -71,6 +77,15 @@ def record_of(
             verdict=found.verdict, explanation=_spelt(found.why), milliseconds=round(milliseconds, 1),
         )  # fmt: skip
     return WatchRecord(**vars(record), arrived=arrived, size=file.size, mtime_ns=file.mtime_ns)
+
+
+def record_of_silence(camera: str | None, explanation: str, model: Model, model_name: str) -> WatchRecord:
+    """That no photo comes any more or, where `camera` is None, that they come again."""
+    now = utc_now()
+    return WatchRecord(
+        id="", time=now, image="", sha256="", model=model_name, model_sha256=model.sha256, verdict=NO_PHOTO,
+        explanation=explanation, milliseconds=0.0, arrived=now, size=0, mtime_ns=0, camera=camera,
+    )  # fmt: skip
 
 
 def as_line(record: WatchRecord) -> str:

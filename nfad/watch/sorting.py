@@ -43,7 +43,7 @@ class Sorter:
 
     def file(self, record: WatchRecord, prediction_of: Callable[[WatchRecord], Prediction | None]) -> None:
         """Put one image into its place; `prediction_of` gives its maps where they can be had."""
-        if not record.is_readable:
+        if not record.is_readable or not record.is_part:
             return
         source = self._watched / as_path(record.image)
         target = self._free(record)

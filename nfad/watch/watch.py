@@ -12,19 +12,22 @@ from functools import partial
 from pathlib import Path
 
 from nfad.drift.camera import FAULT_FROM, FROZEN_FROM, Camera
-from nfad.drift.state import FROZEN
+from nfad.drift.state import FROZEN, SILENT
+from nfad.drift.words import camera as camera_told
 from nfad.errors import NfadError
 from nfad.model import Model, why_failed
 from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
+from nfad.system.platform import return_freed_memory
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread, pause_after
 from nfad.watch.ledger import Ledger, NoRoom
 from nfad.watch.lines import Lines
-from nfad.watch.record import Fingerprint, NoPrediction, WatchRecord, as_path, record_of
+from nfad.watch.record import Fingerprint, NoPrediction, WatchRecord, as_path, record_of, record_of_silence
 from nfad.watch.sorting import Sorter
 
 LEDGER, LINES, LOCK = "ledger.sqlite", "results.jsonl", ".watch.lock"
+TIDY_SECONDS = 60.0  # between two times that free memory is given back
 DRAIN_SECONDS = 10.0  # for receivers to take what is left at the end
 
 
@@ -43,7 +46,10 @@ class Pace:
 
 
 class Watch:
-    """One folder, one ledger. `name` is the model's in the records; `on_record` gets each once it is committed."""
+    """One folder, one ledger. `name` is the model's in the records; `on_record` gets each once it is committed.
+
+    Without a photo for `silent_after` seconds that is recorded, and again when one has come, once each.
+    """
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class Watch:
         senders: Sequence[Sender] = (),
         sorters: Sequence[Sorter] = (),
         pace: Pace | None = None,
+        silent_after: float | None = None,
         on_record: Callable[[WatchRecord], None] = lambda record: None,
         warn: Callable[[str], None] = lambda sentence: None,
     ) -> None:
@@ -63,6 +70,9 @@ class Watch:
         self._model, self._name, self._pace = model, name, pace or Pace()
         self._folder, self._results = folder.resolve(), ready_folder(results).resolve()
         self._senders, self._sorters, self._on_record, self._warn = senders, sorters, on_record, warn
+        if silent_after is not None and not silent_after > 0:
+            raise NfadError(f"--silent-after takes seconds above 0; got {silent_after:g}")
+        self._silent_after = silent_after
         if self._results == self._folder:
             raise NfadError(f"the results of {folder} cannot go into it; choose another folder for them")
         if self._results in (sorter.folder for sorter in sorters):
@@ -82,7 +92,9 @@ class Watch:
             except OSError as error:
                 raise NfadError(f"cannot write {self._results / LINES}: {error.strerror or error}") from error
             self._lines_fail = self._gone = False
-            self._camera, self._camera_told = Camera(), None
+            self._camera, self._camera_told = Camera(self._silent_after), None
+            newest = ledger.newest()
+            self._silent = newest is not None and newest.camera == SILENT  # told before this start
             self._recent: tuple[str, Prediction | None] = ("", None)
             self._sortings = [
                 Delivery(sorter.name, partial(sorter.file, prediction_of=self._prediction_of), ledger, self._warn)
@@ -104,12 +116,15 @@ class Watch:
         arrivals = Arrivals(self._folder, self._ledger.latest, settle=settle, exclude=places, warn=self._warn)
         there: set[str] | None = None
         failures = 0  # of the ledger, one after the other
+        tidied = time.monotonic()
         while not stop():
             try:
                 self._pass_on()
                 looked = time.monotonic()
                 ready = self._listed(arrivals, once)
                 took = time.monotonic() - looked
+                if not arrivals.waiting:  # what waits is a photo, however long the ledger or the model takes
+                    self._listen()
                 if once and there is None:
                     there = set(arrivals.waiting)
                 for arrival in ready:
@@ -128,6 +143,9 @@ class Watch:
                 continue
             if there is not None and not there & arrivals.waiting.keys():
                 return
+            if time.monotonic() - tidied > TIDY_SECONDS:
+                tidied = time.monotonic()
+                return_freed_memory()
             # A file that waits to settle is looked at again when it may have; an idle folder at leisure.
             soon = min(self._pace.poll, max(settle, 0.05))
             # However many old files there are, looking takes a fifth of one core at most.
@@ -187,6 +205,8 @@ class Watch:
             return False  # written to while it was read: not known what was judged
         if isinstance(found, NoPrediction) and time.monotonic() - arrival.unchanged_since < self._pace.patience:
             return False
+        if self._silent:
+            self._tell_of_silence(None, "Photos come again.")
         file = _fingerprint(arrival, sha256)
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         camera = copy.deepcopy(self._camera)  # a photo whose record is not taken comes again, and counts once
@@ -199,6 +219,18 @@ class Watch:
         self._on_record(record)
         self._pass_on()
         return True
+
+    def _listen(self) -> None:
+        """Once, when no photo has come for long."""
+        if not self._silent and self._camera.state == SILENT:
+            self._tell_of_silence(SILENT, camera_told(SILENT, 0, self._camera.silence))
+
+    def _tell_of_silence(self, camera: str | None, sentence: str) -> None:
+        record = self._ledger.append(record_of_silence(camera, sentence, self._model, self._name))
+        self._silent = camera is not None
+        self._warn(sentence)
+        self._on_record(record)
+        self._pass_on()
 
     def _tell_of_camera(self, image: str) -> None:
         """Once, when it begins."""

@@ -257,6 +257,10 @@ def test_what_another_program_wrote_is_scored(root, tmp_path):
     with (tmp_path / "out" / "scores.csv").open() as file:
         verdicts = [row["verdict"] for row in csv.DictReader(file) if row["anomalous"] == "1"]
     assert verdicts == ["anomalous"] * 8
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert (
+        "rival" in page and "z-scored" in page and "report.html" in nfad(*arguments, "--out", tmp_path / "out").stdout
+    )
     assert (
         "leave out --preset, --corrupt"
         in nfad(*arguments, "--preset", "embedded", "--corrupt", "contrast:3", code=2).stderr

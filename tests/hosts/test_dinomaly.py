@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from references import tokens as slow
 
 from nfad.errors import NfadError
-from nfad.hosts import Dinomaly, NuisanceFilter
-from nfad.hosts.dinomaly import FACTOR, damped, easy_share, grouped, linear_attention, loose_loss, rate_share
+from nfad.hosts import Dinomaly, NuisanceFilter, vit_maps
+from nfad.hosts.dinomaly import FACTOR, Rebuilder, damped, easy_share, grouped, linear_attention, loose_loss, rate_share
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -96,3 +96,28 @@ def test_the_filter_acts_on_both_sides_of_the_comparison(bare, images):
 def test_a_depth_that_does_not_fit_is_told(images, layers):
     with pytest.raises(NfadError, match="depth must be even and the number of the backbone's layers"):
         Dinomaly.fit(images[:4], layers, depth=8, heads=3)
+
+
+def test_class_tokens_pass_through_the_decoder_and_are_not_compared():
+    layers, tokens = [random(2, 6, 3, 3, seed=k) for k in range(2)], [random(2, 6, 1, 1, seed=k) for k in (5, 6)]
+    network = Rebuilder(6, 2, 3).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.1 * random(*parameter.shape, seed=parameter.numel())
+        given = network(layers, tokens)
+        rows = torch.cat([sum(tokens).flatten(2) / 2, sum(layers).flatten(2) / 2], dim=2).transpose(1, 2)
+        first = network.blocks[0](network.bottleneck(rows))
+        wanted = grouped(
+            [each[:, 1:].transpose(1, 2).reshape(2, 6, 3, 3) for each in (network.blocks[1](first), first)]
+        )
+        for one, other in zip(given, wanted, strict=True):
+            assert torch.allclose(one, other, atol=64 * EPS)
+        assert not torch.allclose(given[0], network(layers)[0])
+
+
+def test_a_vit_gives_its_class_tokens_and_another_backbone_is_told(images, layers):
+    vit = vit_maps("vit_tiny_patch16_224", (3, 8), "untrained", last=False)
+    host = Dinomaly.fit(images[:4], vit, steps=2, depth=2, heads=3, batch=2, class_token=True)
+    assert host.score(images).image.shape == (len(images),) and len(host.features(images)) == 2
+    with pytest.raises(NfadError, match="class_token needs a backbone of vit_maps"):
+        Dinomaly.fit(images[:4], layers, depth=4, heads=3, class_token=True)

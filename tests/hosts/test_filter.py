@@ -306,3 +306,16 @@ def test_families_in_use_are_those_given_a_rank():
     assert list(families_of("wide", {"sensor": 0.1, "photometric": 0}, True)) == ["sensor"]
     assert list(families_of("paper", 1, True)) == ["photometric", "background"]
     assert list(families_of("wide", 2, False)) == ["photometric", "sensor"]
+
+
+def test_several_ranks_are_learned_in_one_look_and_are_those_of_a_look_each(host, images):
+    ranks = (2, {"photometric": 3})
+    together = NuisanceFilter.fit_ranks(host, images, ranks, pairs=3, batch=2)
+    looked, host.passes = host.passes, 0
+    for rank, found in zip(ranks, together, strict=True):
+        alone = NuisanceFilter.fit(host, images, rank, pairs=3, batch=2)
+        assert found.families == alone.families
+        assert all(torch.equal(one, other) for one, other in zip(found.bases, alone.bases, strict=True))
+    assert host.passes == 2 * looked
+    with pytest.raises(NfadError, match="must be of the same families"):
+        NuisanceFilter.fit_ranks(host, images, (2, {"photometric": 0}), pairs=3)

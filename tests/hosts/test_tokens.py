@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nfad.errors import NfadError
 from nfad.hosts import RAD, AnomalyDINO, NuisanceFilter, SubspaceAD, defect_overlap, score_images, vit_maps
-from nfad.hosts.anomalydino import nearest_gap
+from nfad.hosts.anomalydino import nearest_gap, part_of, rotated
 from nfad.hosts.rad import most_similar, placed_gap
 from nfad.hosts.subspacead import principal, residual
 
@@ -106,3 +106,50 @@ def test_what_makes_no_sense_is_told(images, tiny):
     for kind in (AnomalyDINO, SubspaceAD, RAD):
         with pytest.raises(NfadError, match=f"{kind.__name__} takes square images"):
             kind.fit(images[:, :, :32], tiny)
+
+
+def test_a_quarter_turn_moves_every_pixel_and_a_whole_one_none():
+    images = random(2, 3, 7, 7).abs().clamp(max=1)
+    assert torch.equal(rotated(images, 0), images) and torch.equal(rotated(images, 360), images)
+    # Places are computed to some eps of the grid, between pixels that differ by at most 1.
+    assert (rotated(images, 90) - images.rot90(1, (2, 3))).abs().max() <= 7 * 32 * EPS
+    assert rotated(images, 45).min() >= 0 and not torch.allclose(rotated(images, 45), images)
+
+
+def test_rotated_copies_are_held_beside_the_image_itself(images, tiny):
+    plain, turned = (AnomalyDINO.fit(images[:2], tiny, batch=1, rotations=n) for n in (1, 4))
+    assert len(turned.bank) == 4 * len(plain.bank)
+    first = len(plain.bank) // 2
+    assert torch.equal(turned.bank[:first], plain.bank[:first])
+    seen = images[:2].rot90(1, (2, 3))
+    assert (turned.score(seen).image < plain.score(seen).image).all()
+    with pytest.raises(NfadError, match="rotations must be at least 1"):
+        AnomalyDINO.fit(images[:2], tiny, rotations=0)
+
+
+def test_the_part_is_where_the_first_component_says_whatever_its_sign():
+    maps = 0.1 * random(1, 5, 12, 12)
+    direction = F.normalize(random(5, seed=1), dim=0)[:, None, None]
+    maps[:, :, 3:9, 3:9] += 60 * direction
+    for sign in (1, -1):
+        part = part_of(sign * maps).unflatten(1, (12, 12))[0]
+        wanted = torch.zeros(12, 12)
+        wanted[2:10, 2:10] = 1  # grown by one token
+        assert torch.equal(part, wanted)
+
+
+def test_what_lies_off_the_part_does_not_count(images, tiny):
+    host = AnomalyDINO.fit(images[:6], tiny, foreground=True)
+    features = host.features(images)
+    half = torch.zeros(len(images), features[-1][0, 0].numel())
+    half[:, : half.shape[1] // 2] = 1
+    judged, whole = host.judge(features, 64, half), host.judge(features, 64)
+    assert (judged.maps <= whole.maps).all() and (judged.maps < whole.maps).any()
+    assert (judged.image <= whole.image).all()
+    assert torch.equal(host.score(images).image, host.judge(features, 64, part_of(features[-1])).image)
+
+
+def test_components_of_rotated_copies_hold_what_a_turned_part_shows(images, tiny):
+    plain, turned = (SubspaceAD.fit(images[:3], tiny, rotations=n) for n in (1, 4))
+    seen = images[:3].rot90(1, (2, 3))
+    assert turned.score(seen).image.mean() < plain.score(seen).image.mean()

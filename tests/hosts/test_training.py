@@ -1,9 +1,12 @@
+from inspect import signature
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from nfad import hosts
 from nfad.errors import NfadError
 from nfad.hosts.training import FrozenFeatures, batches, steps_of, train
 
@@ -95,3 +98,14 @@ def test_what_is_wrong_is_said_in_a_sentence():
     for steps, epochs, batch in ((0, 1, 4), (None, 0, 4), (5, 1, 0)):
         with pytest.raises(NfadError, match="must be at least 1"):
             steps_of(steps, epochs, 8, batch)
+
+
+@pytest.mark.parametrize(
+    "kind", ["PatchCore", "RD4AD", "ReContrast", "UniAD", "MMR", "Dinomaly", "AnomalyDINO", "SubspaceAD", "RAD"]
+)
+def test_what_hosts_have_in_common_has_one_name_and_one_order(kind):
+    names = list(signature(getattr(hosts, kind).fit).parameters)
+    common = ("epochs", "steps", "rate", "sigma", "seed", "batch", "progress")
+    assert names[:2] == ["normal_images", "backbone"]
+    assert [name for name in names if name in common] == [name for name in common if name in names]
+    assert {"sigma", "batch", "progress"} <= set(names)

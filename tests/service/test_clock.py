@@ -136,7 +136,7 @@ def test_a_service_that_starts_40_days_later_waits_until_that_is_believed(model,
     with serving([model], tmp_path) as client:
         kept = client.post("/v1/inspect", files=image()).json()
     runs, apply = [], service.apply_retention
-    monkeypatch.setattr(service, "RETENTION_SECONDS", 0.01)
+    monkeypatch.setattr(service, "TIDY_SECONDS", 0.01)
     monkeypatch.setattr(service, "apply_retention", lambda *given: runs.append(apply(*given)))
     if believed:
         monkeypatch.setattr("nfad.service.clock.BELIEVED_AFTER", 0.0)

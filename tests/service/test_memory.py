@@ -1,4 +1,4 @@
-"""However many clients there are, whole photos are in memory a few at a time."""
+"""However many clients there are, whole photos are in memory a few at a time; and of each nothing stays."""
 
 import io
 import subprocess
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from creeping import LEAST_OF_A_RECORD, growth
 from parts import part
 from PIL import Image
-from service.serving import image
+from service.serving import image, png, serving
 
 SIDE, CLIENTS, FEW = 4000, 12, 4
 PHOTO = 3 * SIDE**2  # bytes
@@ -71,3 +72,15 @@ def test_many_large_photos_take_no_more_memory_than_one(model, tmp_path, port):
 
         one = most(pid, look, 1)
         assert most(pid, look, CLIENTS) < one + FEW * PHOTO
+
+
+def test_an_inspection_leaves_no_objects_behind(model, tmp_path):
+    """But for a block of the drift chart every 50 parts, of which the last 400 are kept."""
+    content = [png(seed) for seed in range(8)]
+    with serving([model], tmp_path) as client:
+
+        def inspect(number):
+            given = image(content[number % 8] if number % 10 else b"broken", f"{number}.png")
+            assert client.post("/v1/inspect", files=given).status_code == (200 if number % 10 else 400)
+
+        assert growth(inspect, 80, warm=40) < LEAST_OF_A_RECORD

@@ -254,3 +254,15 @@ def test_what_cannot_be_opened_is_a_sentence(tmp_path):
     (tmp_path / "b.db").write_bytes(b"this is not a database, however long it may be" * 99)
     with pytest.raises(NfadError, match="not a database"):
         Store(f"sqlite:///{tmp_path}/b.db")
+
+
+def test_a_search_reads_so_many_names_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("nfad.service.store.SEARCHED", 4)
+    store, read, before = Store(f"sqlite:///{tmp_path}/s.db"), [], None
+    store.add([inspection(number) for number in range(10)])
+    newest = [each.id for each in store.find(Filters(), 20)]
+    while (last := store.searched_to(before)) is not None:
+        read.append([each.id for each in store.find(Filters(search="", before=before, least=last), 20)])
+        before = last
+    assert read == [newest[:4], newest[4:8]]
+    assert [each.id for each in store.find(Filters(before=before), 20)] == newest[8:]

@@ -197,11 +197,12 @@ def test_the_embedded_vit_finds_the_flower(embedded_vit):
     assert float(prior[0, bloom].mean()) > float(prior[0, ~bloom].mean())
 
 
-def test_the_embedded_cnn_holds_the_files_tensors_under_their_meaning(embedded_cnn):
+def test_the_embedded_cnn_holds_the_files_tensors_under_their_meaning():
     file = weight_files.embedded_file("embedded-cnn")
     theirs = torch.load(file, weights_only=True)
-    ours = embedded_cnn.network.state_dict()
-    blocks = [f"blocks.{s}.{i}" for s, stage in enumerate(embedded_cnn.network.blocks) for i in range(len(stage))]
+    network = weight_files.embedded_cnn()
+    ours = network.state_dict()
+    blocks = [f"blocks.{s}.{i}" for s, stage in enumerate(network.blocks) for i in range(len(stage))]
     assert len(blocks) == 16
     whole = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
     # timm's first block has no expansion, so that its names are one earlier.

@@ -102,3 +102,29 @@ def test_a_full_disk_is_waited_out(ledger, tmp_path, monkeypatch):
     assert (tmp_path / "results.jsonl").read_bytes() == expected(ledger)
     ids = [json.loads(line)["id"] for line in expected(ledger).splitlines()]
     assert ids == [f"{ledger.name}-{i}" for i in range(1, COUNT + 1)]
+
+
+@pytest.mark.parametrize("way", ["rename", "rename and make anew", "copy and truncate", "remove"])
+def test_a_file_that_is_rotated_is_gone_on_with_without_a_hole(tmp_path, way):
+    ledger, file, aside = filled(tmp_path), tmp_path / "results.jsonl", tmp_path / "results.jsonl.1"
+    lines = Lines(file, ledger)
+    lines.catch_up()
+    before = file.read_bytes()
+    if way == "copy and truncate":
+        aside.write_bytes(before)
+        file.write_bytes(b"")
+    else:
+        file.rename(aside)
+        if way == "rename and make anew":
+            file.touch()
+        elif way == "remove":
+            aside.unlink()
+    for i in range(2):
+        ledger.append(made_record(f"later-{i}.png"))
+        lines.catch_up()
+    lines.close()
+    assert before + file.read_bytes() == expected(ledger)
+    assert way == "remove" or aside.read_bytes() == before
+    now = file.read_bytes()
+    assert caught_up(file, ledger) == now  # the next start goes on there, too
+    ledger.close()

@@ -7,6 +7,7 @@ import {
   el,
   familyTint,
   familyWords,
+  forbid,
   icon,
   isJudged,
   kind,
@@ -214,7 +215,9 @@ function review(station, inspection, told, heading) {
       buttons[0].focus(); // the button that was pressed is gone
     });
   }
-  const choose = verdict => (verdict === said?.verdict && note.value === said.note ? undefined : put(verdict));
+  const why = station.forbidden();
+  for (const each of [...buttons, note, save, undo]) forbid(each, why);
+  const choose = verdict => (why || (verdict === said?.verdict && note.value === said.note) ? undefined : put(verdict));
   note.addEventListener("input", show);
   show();
   const node = el(
@@ -222,6 +225,7 @@ function review(station, inspection, told, heading) {
     { class: "opinion", "aria-label": "Your verdict" },
     el(heading, {}, "Your verdict"),
     el("div", { class: "choice", role: "group", "aria-label": "Your verdict" }, buttons),
+    why && el("p", { class: "soft" }, why),
     el("label", { class: "field" }, "Note", note),
     el("div", { class: "row" }, state, save, undo),
   );

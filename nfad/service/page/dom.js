@@ -22,6 +22,12 @@ export const styled = (node, properties) => {
   return node;
 };
 
+// A control that one's token may not use stays to be seen, greyed out, and says why.
+export const forbid = (control, why) => {
+  if (why) control.disabled = true;
+  control.title = why;
+};
+
 // A shape of its own for each state, so that colour never speaks alone.
 const SHAPES = {
   normal: [

@@ -59,7 +59,9 @@ export function historyView(station) {
     walk.settle();
     count.textContent = found.length
       ? `${counted(found.length, "inspection")}${next ? " shown, there are older ones" : ""}`
-      : filters.query()
+      : next
+        ? "No match among the newest; older ones may."
+        : filters.query()
         ? "No inspection matches; loosen the filters."
         : "No inspection yet; send a photo under Inspect.";
   }

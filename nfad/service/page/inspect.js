@@ -25,6 +25,7 @@ export function inspectView(station) {
   async function add(files) {
     const images = [...files];
     if (!images.length) return;
+    if (station.forbidden()) return void station.fail(new Error(station.forbidden())); // dropped, or pasted
     if (!station.model) await station.refresh(); // a photo dropped before the page has asked for the models
     if (!station.model) return void station.fail(new Error("The service does not answer; try again."));
     location.hash = "#/inspect";

@@ -76,7 +76,7 @@ export function lineView(station) {
 
   const say = given =>
     station.doing(async () => {
-      if (!shown || performance.now() - since < STEADY) return;
+      if (station.forbidden() || !shown || performance.now() - since < STEADY) return;
       const { id, review } = shown;
       const kept = await api.setReview(id, given, review?.note ?? "");
       last = { id, review };

@@ -1,7 +1,7 @@
 // What the corrections say of the model, and the rate that would have done better.
 
 import * as api from "./api.js";
-import { byId, counted, el, percent, rateWords, styled, unjudged } from "./dom.js";
+import { byId, counted, el, forbid, percent, rateWords, styled, unjudged } from "./dom.js";
 import { effect } from "./threshold.js";
 
 export function reviewView(station) {
@@ -16,7 +16,10 @@ export function reviewView(station) {
       const told = await api.whatIf(station.model.name, rate);
       const yes = el("button", { type: "button", class: "main", onclick: () => apply(rate) }, `Apply ${rateWords(rate)}`);
       const no = el("button", { type: "button", onclick: show }, "Leave it as it is");
-      asked.replaceChildren(...effect(told, false).filter(Boolean), el("p", { class: "buttons" }, yes, no));
+      const why = station.forbidden(true);
+      forbid(yes, why);
+      const said = [...effect(told, false), why && el("p", { class: "soft" }, why)].filter(Boolean);
+      asked.replaceChildren(...said, el("p", { class: "buttons" }, yes, no));
       asked.querySelector("h2").tabIndex = -1;
       asked.querySelector("h2").focus();
       station.say(asked.querySelector("p").textContent);

@@ -1,7 +1,7 @@
 // The page put together: who is logged in, which model, which view, what is said, and the keys.
 
 import * as api from "./api.js";
-import { absorbed, byId, CAMERA, el, frozen, icon, kind, number, rateWords, unseen } from "./dom.js";
+import { absorbed, byId, CAMERA, el, forbid, frozen, icon, kind, number, rateWords, unseen } from "./dom.js";
 import { driftView } from "./drift.js";
 import { historyView } from "./history.js";
 import { inspectView } from "./inspect.js";
@@ -17,6 +17,13 @@ const LASTING = 120; // seconds for which a change of verdicts can be taken back
 const station = {
   models: [],
   model: null,
+  me: null, // whose token it is, and what it may
+  // Why this token may not do something that changes things, or "": to set a rate may take more than the rest.
+  forbidden(rate = false) {
+    const { name, role, may_change_verdicts, role_for_verdicts } = station.me ?? {};
+    if (rate ? may_change_verdicts !== false : role !== "view") return "";
+    return `This needs a token of the role ${rate ? role_for_verdicts : "operate"}; ${name} may ${role}.`;
+  },
   say(sentence, visible = false) {
     if (visible) note(sentence, "good", SHOWN);
     else byId("said").textContent = sentence;
@@ -192,9 +199,15 @@ function ask() {
 
 async function enter() {
   await refresh();
-  const { login_needed, version } = await api.me();
+  station.me = await api.me();
+  const { login_needed, version } = station.me;
   byId("logout").hidden = !login_needed;
   byId("version").textContent = `NFAD ${version}`;
+  for (const each of document.querySelectorAll("[data-operates]")) {
+    each.disabled = false; // somebody else may have been logged in before
+    forbid(each, station.forbidden());
+  }
+  for (const each of document.querySelectorAll(".why")) each.textContent = station.forbidden();
   byId("login").hidden = true;
   byId("views").hidden = byId("tools").hidden = false;
   open = null;

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { tile } from "./detail.js";
-import { byId, counted, el, icon, latest, number, rateWords, styled, timeOf, unjudged } from "./dom.js";
+import { byId, counted, el, forbid, icon, latest, number, rateWords, styled, timeOf, unjudged } from "./dom.js";
 
 const value = given => (given?.rate ? rateWords(given.rate) : (given?.sha256?.slice(0, 12) ?? "–"));
 
@@ -13,6 +13,11 @@ export function thresholdView(station) {
   let of = null; // the model's name
   let looked = null; // the id of the inspection that was opened from here
 
+  const allow = () => {
+    apply.disabled = isInUse(chosen);
+    forbid(apply, station.forbidden(true));
+    byId("rate-why").textContent = station.forbidden(true);
+  };
   const isInUse = rate => rate === station.model.false_alarm_rate;
 
   function offer() {
@@ -31,7 +36,7 @@ export function thresholdView(station) {
     byId("rate-least").textContent =
       `${counted(model.held_out, "held-out normal")} of ${model.name} support ${rateWords(model.smallest_rate)} ` +
       "at the least; a smaller rate needs a fit on more photos.";
-    apply.disabled = isInUse(chosen);
+    allow();
   }
 
   async function preview() {
@@ -57,7 +62,7 @@ export function thresholdView(station) {
   });
   form.addEventListener("change", () => {
     chosen = Number(new FormData(form).get("rate"));
-    apply.disabled = isInUse(chosen);
+    allow();
     station.doing(preview);
   });
   form.addEventListener("submit", event => {

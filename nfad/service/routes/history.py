@@ -34,7 +34,8 @@ def find(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str | None, Query(pattern=ID_PATTERN, description="`next` of the page before.")] = None,
 ) -> Page:
-    """Paging goes by id, so that new inspections do not shift it. A time without a zone is UTC."""
+    """Paging goes by id, so that new inspections do not shift it. A time without a zone is UTC. A search reads 100,000
+    names a page: a page may hold few or none, and `next` all the same."""
     filters = Filters(
         model=model and as_text(model, 64),
         verdict=verdict,
@@ -44,12 +45,13 @@ def find(
         until=_utc(until),
         search=search and as_text(search, 255),
         before=before,
+        least=service.store.searched_to(before) if search else None,
     )
     found = service.store.find(filters, limit + 1)
     shown = found[:limit]
     return Page(
         inspections=[InspectionOut.from_inspection(each) for each in shown],
-        next=shown[-1].id if len(found) > limit else None,
+        next=shown[-1].id if len(found) > limit else filters.least,
     )
 
 

@@ -51,4 +51,5 @@ def me(service: ServiceDep, caller: Annotated[Caller | None, Depends(get_caller)
         name=caller and caller.name,
         role=caller and caller.role,  # pyright: ignore[reportArgumentType]
         may_change_verdicts=caller is not None and caller.may(service.settings.role_for_verdicts),
+        role_for_verdicts=service.settings.role_for_verdicts,  # pyright: ignore[reportArgumentType]
     )

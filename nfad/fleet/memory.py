@@ -1,0 +1,124 @@
+"""What a task will take of a machine's memory, told to Ray before it starts: from the config, not from a guess.
+
+Measured by `benchmarks/memory.py`, whose table says how far each fit stayed below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from PIL import Image
+
+from nfad.config import Config
+from nfad.fitting.crossfit import DAMAGED, FOLDS, MOST
+from nfad.hosts.training import ROOM
+from nfad.paper.plan import student_pass
+from nfad.reference.placed import regions_a_side
+from nfad.vision.caching import CAPACITY
+from nfad.vision.named import EMBEDDED_ARCHITECTURE
+from nfad.vision.teacher import load_teacher
+from nfad.vision.weights import UNTRAINED
+
+BASE = 0.9e9  # Python, torch and Ray's worker before any work
+MARGIN = 1.5  # for what is not counted, and for what an allocator holds back
+PASS = 400  # bytes a pixel of the view that a pass of the network holds at once: 330 were seen of the embedded CNN
+PHOTO = 24  # bytes a pixel of a photo that is opened and shrunk
+PIXELS = 4_000_000  # of a photo that nobody has looked at
+HALF, FLOAT, DOUBLE = 2, 4, 8
+MAPS = 4  # token maps of a view that are kept until all are scored
+SHOWN = 3  # maps of a prediction
+WIDE, DEEP, TRAINED = 384, 8, 3  # of hosts: channels and layers at the most, passes whose values a step holds
+
+
+@dataclass(frozen=True)
+class Network:
+    """What of a teacher decides the size of everything after it."""
+
+    channels: tuple[int, ...]
+    grid: int
+    weights: int  # bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Of an image, as the cache keeps them."""
+        return self.grid**2 * (HALF * sum(self.channels) + FLOAT)
+
+
+def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int = 1) -> int:
+    """Bytes that a fit on so many photos of so many pixels takes at its peak, at the most."""
+    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else 0
+    kept = (photos + views) * network.token_bytes + 6 * photos * config.size**2
+    scored = photos + views + min(DAMAGED, views)
+    found = MAPS * FLOAT * scored * network.grid**2
+    taken = _pass(config, network) + threads * PHOTO * pixels + kept + found
+    taken += _folds(network, photos + views) if views else 0
+    if config.reference == "nearest":
+        taken += 2 * FLOAT * photos * network.grid**2 * sum(network.channels)  # all tokens, while a bank is chosen
+    if config.reference == "student":
+        taken += student_pass(config).memory
+    return round(BASE + MARGIN * taken)
+
+
+def judge_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
+    """The same of a model that judges so many photos and gives their maps back."""
+    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    model = sum(c * c * FLOAT for c in network.channels) * (2 + len(config.rank))
+    given = SHOWN * FLOAT * photos * config.size**2
+    return round(BASE + MARGIN * (_pass(config, network) + PHOTO * pixels + model + given))
+
+
+def cell_memory(config: Config, photos: int, tested: int, pixels: int = PIXELS, shifts: int = 1) -> int:
+    """The same of a table's cell: a fit, the test under so many shifts, and a teacher that remembers both."""
+    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else photos
+    remembered = min(CAPACITY, 2 * (views + photos + shifts * tested) * network.token_bytes)
+    maps = 2 * SHOWN * FLOAT * tested * config.size**2  # for the metrics, and for their curves
+    return round(fit_memory(config, photos, pixels) + remembered + maps)
+
+
+def host_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
+    """The same of another detector: all normals at once, the features that training keeps, and three of a batch."""
+    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    views = FLOAT * 3 * photos * config.size**2
+    # Hosts read finer stages than the config names, or a ViT's eight blocks; training keeps no more than ROOM.
+    tokens = network.grid**2 * max(*network.channels, WIDE)
+    features = min(ROOM, DEEP * HALF * photos * tokens) + FLOAT * photos * tokens
+    trained = TRAINED * _pass(config, network)
+    return round(BASE + MARGIN * (views + features + trained + PHOTO * pixels))
+
+
+def pixels_of(images: Sequence[Path], looked_at: int = 3) -> int:
+    """Of the largest of the first photos, by their headers; a usual number where none can be read."""
+    found = 0
+    for image in images[:looked_at]:
+        try:
+            with Image.open(image) as opened:
+                found = max(found, opened.width * opened.height)
+        except (OSError, ValueError):
+            continue
+    return found or PIXELS
+
+
+def _pass(config: Config, network: Network) -> int:
+    return 2 * network.weights + PASS * config.batch * config.size**2
+
+
+def _folds(network: Network, views: int) -> int:
+    """Sums by fold, block, place and region; those of a block are joined at twice their precision."""
+    regions = [regions_a_side(network.grid, c, views) ** 2 for c in network.channels]
+    squares = [count * c * c for count, c in zip(regions, network.channels, strict=True)]
+    moments = 2 * DOUBLE * sum(c * c for c in network.channels)
+    a_fold = DOUBLE * network.grid**2 * sum(network.channels) + FLOAT * sum(squares) + moments
+    return FOLDS * (a_fold + (FLOAT + DOUBLE) * max(squares)) + DOUBLE * sum(squares)
+
+
+@lru_cache(maxsize=8)
+def _network(name: str, blocks: tuple[int, ...], prior_blocks: tuple[int, ...], size: int) -> Network:
+    """Weights change nothing of it, so that none are fetched to find out."""
+    teacher = load_teacher(name, None if name in EMBEDDED_ARCHITECTURE else UNTRAINED, blocks, prior_blocks, size)
+    held = sum(parameter.nbytes for parameter in teacher.network.parameters())
+    return Network(tuple(teacher.channels), teacher.grid, held)
