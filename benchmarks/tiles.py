@@ -1,11 +1,12 @@
 """Photos of 4000×3000 with defects of 10 px: found or not with tiles and without, what it costs, and how much memory.
 
-    python benchmarks/tiles.py SHARED/data/magnetic_tile [--photos 12 --test 6 --size 3072 --tile 512] [--write]
+    python benchmarks/tiles.py SHARED/data/magnetic_tile [--photos 16 --test 8 --size 2048 --tile 512] [--write]
 
-Every photo is a mosaic of 250 px pieces of good magnetic tiles at one exposure, each brought to the same mean grey, the
-tiles of the fit and of the test apart. A bad one has one round blot of 10 px, darker or brighter by a third of the
-range. Each arm is fitted and run in a process of its own; memory is its largest anonymous resident set, without the
-pages of files that the system takes back. Times are told as ratios, for others use the machine.
+Every photo is a plate with the surface of one good magnetic tile, mirrored on until it fills the photo: a real texture
+without edges that no part has. Each tile is in one photo only. A bad plate has one round blot of 10 px, darker or
+brighter by a third of the range. Each arm is fitted and run in a process of its own; memory is its largest anonymous
+resident set, without the pages of files that the system takes back. Times are told as ratios, for others use the
+machine.
 """
 
 from __future__ import annotations
@@ -23,19 +24,14 @@ import numpy as np
 from PIL import Image
 
 RESULTS = Path(__file__).parent / "results" / "tiles.md"
-HEIGHT, WIDTH, PIECE, BLOT, CONTRAST, GREY = 3000, 4000, 250, 10, 85, 110
-EXPOSURE = "exposure3"
+HEIGHT, WIDTH, BLOT, CONTRAST, GREY = 3000, 4000, 10, 85, 110
+EXPOSURE, FRAME, LEAST = "exposure3", 8, 200  # a tile's photo, what is cut off its edges, and its least side
 
 
-def mosaic(pieces: list[np.ndarray], draw: np.random.Generator) -> np.ndarray:
-    photo = np.empty((HEIGHT, WIDTH), np.uint8)
-    for top in range(0, HEIGHT, PIECE):
-        for left in range(0, WIDTH, PIECE):
-            piece = pieces[draw.integers(len(pieces))]
-            y, x = (draw.integers(0, side - PIECE + 1) for side in piece.shape)
-            cut = piece[y : y + PIECE, x : x + PIECE].astype(float)
-            photo[top : top + PIECE, left : left + PIECE] = (cut - cut.mean() + GREY).clip(0, 255)
-    return photo
+def plate(tile: np.ndarray) -> np.ndarray:
+    cut = tile[FRAME:-FRAME, FRAME:-FRAME].astype(float)
+    room = ((0, HEIGHT - cut.shape[0]), (0, WIDTH - cut.shape[1]))
+    return np.pad(cut - cut.mean() + GREY, room, mode="symmetric").clip(0, 255).astype(np.uint8)
 
 
 def blotted(photo: np.ndarray, draw: np.random.Generator) -> np.ndarray:
@@ -46,19 +42,13 @@ def blotted(photo: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 
 def write_photos(source: Path, folder: Path, photos: int, test: int) -> None:
-    paths = sorted((source / "free" / EXPOSURE).glob("*.jpg"))
-    pieces = [np.asarray(Image.open(path).convert("L")) for path in paths]
-    pieces = [each for each in pieces if min(each.shape) >= PIECE]
+    tiles = [np.asarray(Image.open(path).convert("L")) for path in sorted((source / "free" / EXPOSURE).glob("*.jpg"))]
+    own = iter([each for each in tiles if min(each.shape) >= LEAST])
     draw = np.random.default_rng(0)
-    half = len(pieces) // 2
-    for name, count, own in (
-        ("fit", photos, pieces[:half]),
-        ("good", test, pieces[half:]),
-        ("bad", test, pieces[half:]),
-    ):
+    for name, count in (("fit", photos), ("good", test), ("bad", test)):
         (folder / name).mkdir()
         for index in range(count):
-            photo = mosaic(own, draw)
+            photo = plate(next(own))
             photo = blotted(photo, draw) if name == "bad" else photo
             Image.fromarray(photo).convert("RGB").save(folder / name / f"{index:03}.jpg", quality=95)
 
@@ -126,9 +116,9 @@ def apart(*arguments: object) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
-    parser.add_argument("--photos", type=int, default=12)
-    parser.add_argument("--test", type=int, default=6)
-    parser.add_argument("--size", type=int, default=3072)
+    parser.add_argument("--photos", type=int, default=16)
+    parser.add_argument("--test", type=int, default=8)
+    parser.add_argument("--size", type=int, default=2048)
     parser.add_argument("--tile", type=int, default=512)
     parser.add_argument("--write", action="store_true", help=f"also write {RESULTS.name}")
     parser.add_argument("--inner", nargs="+", help=argparse.SUPPRESS)
@@ -140,7 +130,7 @@ def main() -> None:
                  "export": lambda: export(Path(folder), Path(model), rest[0])}  # fmt: skip
         print(json.dumps(inner[step]()))
         return
-    small = {"acquisitions": given.photos, "pairs": 1}
+    small = {"acquisitions": 2 * given.photos, "pairs": 2, "false_alarm_rate": 0.1}
     arms = {
         "whole, 256²": {"size": 256} | small,
         f"whole, {given.tile}²": {"size": given.tile} | small,

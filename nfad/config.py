@@ -157,8 +157,8 @@ class Config:
 
     @property
     def scored_fraction(self) -> float:
-        """Of a view's pixels, those that make its score. Seen in tiles, as many as of a view of 256²: the smallest defect
-        lights up a few tokens, which are as large in every view."""
+        """Of a view's pixels, those that make its score. Seen in tiles, as many as of a view of 256²: the smallest
+        defect lights up a few tokens, which are as large in every view."""
         return self.top_fraction * (min(1.0, SEEN / self.size) ** 2 if self.tiled else 1.0)
 
     def _settle_gate(self) -> None:

@@ -79,11 +79,12 @@ def test_a_tile_as_large_as_the_view_changes_nothing():
     assert numbers(whole.predict(image)) == numbers(one.predict(image)) and whole.threshold == one.threshold
 
 
-def test_a_score_is_of_as_many_pixels_as_in_one_tile():
-    for size in (512, 1024, 3072):
-        config = Config(size=size, tile=512)
-        assert config.scored_fraction * size**2 == pytest.approx(config.top_fraction * 512**2)
-    assert Config(size=512).scored_fraction == Config().top_fraction
+@pytest.mark.parametrize("tile", [256, 512])
+def test_a_score_is_of_as_many_pixels_as_in_a_view_of_256(tile):
+    for size in (1024, 3072):
+        config = Config(size=size, tile=tile)
+        assert config.scored_fraction * size**2 == pytest.approx(config.top_fraction * 256**2)
+    assert Config(size=512).scored_fraction == Config(size=512, tile=512).scored_fraction == Config().top_fraction
 
 
 @pytest.mark.parametrize(
