@@ -26,6 +26,7 @@ from PIL import Image
 RESULTS = Path(__file__).parent / "results" / "tiles.md"
 HEIGHT, WIDTH, BLOT, CONTRAST, GREY = 3000, 4000, 10, 85, 110
 EXPOSURE, FRAME, LEAST = "exposure3", 8, 200  # a tile's photo, what is cut off its edges, and its least side
+NEAR = 25  # pixels of the photo between a blot and the highest place of its map
 
 
 def plate(tile: np.ndarray) -> np.ndarray:
@@ -34,11 +35,12 @@ def plate(tile: np.ndarray) -> np.ndarray:
     return np.pad(cut - cut.mean() + GREY, room, mode="symmetric").clip(0, 255).astype(np.uint8)
 
 
-def blotted(photo: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def blotted(photo: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray, tuple[int, int]]:
+    """And where its middle is, row and column."""
     y, x = draw.integers(200, HEIGHT - 200), draw.integers(200, WIDTH - 200)
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     share = np.clip(BLOT / 2 + 0.5 - np.hypot(rows - y, columns - x), 0, 1)
-    return (photo + share * CONTRAST * draw.choice([-1, 1])).clip(0, 255).astype(np.uint8)
+    return (photo + share * CONTRAST * draw.choice([-1, 1])).clip(0, 255).astype(np.uint8), (int(y), int(x))
 
 
 def write_photos(source: Path, folder: Path, photos: int, test: int) -> None:
@@ -49,8 +51,12 @@ def write_photos(source: Path, folder: Path, photos: int, test: int) -> None:
         (folder / name).mkdir()
         for index in range(count):
             photo = plate(next(own))
-            photo = blotted(photo, draw) if name == "bad" else photo
-            Image.fromarray(photo).convert("RGB").save(folder / name / f"{index:03}.jpg", quality=95)
+            middle = None
+            if name == "bad":
+                photo, middle = blotted(photo, draw)
+            path = folder / name / f"{index:03}.jpg"
+            Image.fromarray(photo).convert("RGB").save(path, quality=95)
+            path.with_suffix(".json").write_text(json.dumps(middle))
 
 
 class Memory:
@@ -71,7 +77,7 @@ def fit(folder: Path, model: Path, settings: dict[str, int]) -> dict[str, object
     from nfad import Config, Detector
 
     memory, started = Memory(), time.perf_counter()
-    detector = Detector.fit(sorted((folder / "fit").iterdir()), Config.preset("embedded-fast", **settings))
+    detector = Detector.fit(sorted((folder / "fit").glob("*.jpg")), Config.preset("embedded-fast", **settings))
     detector.save(model)
     return {"seconds": time.perf_counter() - started, "memory": memory.most, "told": str(detector.choice)}
 
@@ -81,16 +87,20 @@ def judge(folder: Path, model: Path) -> dict[str, object]:
 
     memory, loaded = Memory(), load_model(model)
     found: dict[str, object] = {"threshold": loaded.threshold}
-    seconds = []
+    seconds, at_blot = [], 0
     for kind in ("good", "bad"):
         scores = []
-        for path in sorted((folder / kind).iterdir()):
+        for path in sorted((folder / kind).glob("*.jpg")):
             started = time.perf_counter()
             prediction = loaded.predict(path)
             seconds.append(time.perf_counter() - started)
             scores.append((prediction.verdict, round(prediction.score, 3)))
+            if middle := json.loads(path.with_suffix(".json").read_text()):
+                highest = np.unravel_index(prediction.map.argmax(), prediction.map.shape)
+                shape = zip(highest, middle, prediction.map.shape, (HEIGHT, WIDTH), strict=True)
+                at_blot += all(abs(here / side * pixels - there) <= NEAR for here, there, side, pixels in shape)
         found[kind] = scores
-    return found | {"seconds": float(np.median(seconds)), "memory": memory.most}
+    return found | {"at_blot": at_blot, "seconds": float(np.median(seconds)), "memory": memory.most}
 
 
 def export(folder: Path, model: Path, backend: str) -> dict[str, object]:
@@ -99,7 +109,7 @@ def export(folder: Path, model: Path, backend: str) -> dict[str, object]:
     from nfad.deploy.export import export as exported
 
     _, parity = exported(
-        model, model.with_suffix(f".{backend}"), Options(backend), sorted((folder / "good").iterdir())[:1]
+        model, model.with_suffix(f".{backend}"), Options(backend), sorted((folder / "good").glob("*.jpg"))[:1]
     )
     return {"parity": str(parity)}
 
@@ -154,12 +164,12 @@ def main() -> None:
                 flagged, found = ([verdict != "normal" for verdict, _ in judged[each]] for each in ("good", "bad"))
                 rows.append(
                     f"| {name} | {kind} | {sum(flagged)} of {len(flagged)} | {sum(found)} of {len(found)} | "
-                    f"{judged['seconds'] / base:.1f} | {judged['memory']} MB | "
+                    f"{judged['at_blot']} of {len(found)} | {judged['seconds'] / base:.1f} | {judged['memory']} MB | "
                     + (f"{fitted['memory']} MB |" if kind == "torch" else "|")
                 )
     head = [
-        "| view | runs in | good not passed | bad not passed | time a photo | memory | of the fit |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| view | runs in | good not passed | bad not passed | map highest at it | time | memory | of the fit |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     text = "\n".join([*head, *rows, "", "The exports beside torch:", *parities])
     print(text)
