@@ -31,7 +31,8 @@ from nfad.verdict.prediction import ANY_RATIO
 from nfad.verdict.threshold import Threshold
 from nfad.vision.devices import CPU
 from nfad.vision.region import Region
-from nfad.vision.teacher import Teacher, load_teacher, looking_at
+from nfad.vision.teacher import Teacher
+from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
 FORMAT = 7
@@ -179,7 +180,7 @@ def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> 
     config = Config.from_dict(header["config"])
     if weights is not None:
         config = dataclasses.replace(config, weights=weights)
-    teacher = load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)
+    teacher = tiled_teacher(*config.sight, device)
     if teacher.identity.sha256 != header["teacher"]["sha256"]:
         raise NfadError(
             f"{path} was fitted with {header['teacher']['architecture']} weights of SHA-256 "

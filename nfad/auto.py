@@ -25,7 +25,8 @@ from nfad.system.results import key_of
 from nfad.verdict.choice import Candidate, cheapest_of_the_best
 from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.teacher import Teacher
+from nfad.vision.tiles import tiled_teacher
 
 # From the cheapest to the dearest: name, preset, and what is changed of it.
 CANDIDATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -62,9 +63,7 @@ def fit_auto(
         config = Config.preset(preset, **changes | dict(own))
         if not config.acquisitions:
             raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
-        teacher = load_teacher(
-            config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device_of(device)
-        )
+        teacher = tiled_teacher(*config.sight, device_of(device))
         took = _milliseconds(teacher, config.size)
         if budget is not None and took > budget:
             tried.append(Candidate(name, took))

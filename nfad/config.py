@@ -15,10 +15,14 @@ ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
 PLACED = ("placed", "regional")  # evidence by place
 EVIDENCE = ("auto", "filtered", *PLACED)
+SEEN = 256  # side of the view whose share of the pixels a tiled view's score is made of
+TILE = 64  # whose multiples a tile's side can be: a quarter of it is whole tokens
+ROOM = 2 * 2**30  # bytes of each store of a fit with tiles
 FEWEST = 8  # normal images a fit can be made of
 HOLDOUT = 0.3
 PAIRS = {True: 6, False: 12}  # with acquisitions, which the reference sees too, and without
 GATED = {"local_share": 0.25, "incidence": "columns", "gate": "participation"}
+Sight = tuple[str, str | None, tuple[int, ...], tuple[int, ...], int, int | None]
 RENAMED = {"top": "top_fraction"}  # settings by the names they once had
 
 
@@ -28,6 +32,7 @@ class Config:
 
     # what the model looks at
     size: int = 256  # side of the square view; tokens form a grid of size/16 (CNN: size/8)
+    tile: int | None = None  # side of the overlapping tiles a large view is seen in; None: whole
     resize: int | None = None  # shorter side before a centre crop (the paper); None: the whole image, stretched
     teacher: str = "embedded-vit"
     weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
@@ -63,7 +68,7 @@ class Config:
     # from tokens to a verdict
     evidence: str = "auto"  # the "filtered" map, "placed", "regional", or that which finds most of synthetic defects
     sigma: float = 4.0
-    top_fraction: float = 0.01  # of the pixels, the highest: their mean is the score
+    top_fraction: float = 0.01  # of the pixels (in tiles: of 256²), the highest: their mean is the score
     acquisitions: int = (
         300  # views of normals under random ones, 1 to 8 a normal; 0: scores are not read, all is judged
     )
@@ -98,6 +103,7 @@ class Config:
             raise NfadError(f"sigma must not be negative; got {self.sigma:g}")
         if self.size % 16:
             raise NfadError(f"size must be a multiple of 16; got {self.size}")
+        self._check_tile()
         if self.resize is not None and self.resize < self.size:
             raise NfadError(f"resize must be at least size ({self.size}); got {self.resize}")
         if self.reference == "student" and self.order == "filter-then-fit":
@@ -111,6 +117,49 @@ class Config:
         object.__setattr__(self, "blocks", tuple(self.blocks))
         object.__setattr__(self, "prior_blocks", tuple(self.prior_blocks))
         object.__setattr__(self, "rank", dict(self.rank))
+
+    def _check_tile(self) -> None:
+        if self.tile is None:
+            return
+        if self.tile < TILE or self.tile % TILE:
+            raise NfadError(f"tile must be a multiple of {TILE}; got {self.tile}")
+        if self.tile > self.size:
+            raise NfadError(
+                f"tile must be at most size, the side of the whole view ({self.size}); got {self.tile}: make size "
+                "larger, e.g. 3072 for photos of 4000×3000"
+            )
+        if self.tiled and self.size % (2 * TILE):
+            raise NfadError(f"size must be a multiple of {2 * TILE} where a view is seen in tiles; got {self.size}")
+        if self.reference == "student":
+            raise NfadError("a student looks at whole views; leave tile out or choose another reference")
+        if self.basis_size is not None:
+            raise NfadError("basis_size has no effect with tiles, one of which is what interventions are seen on")
+
+    @property
+    def tiled(self) -> bool:
+        """Whether a view is more than one tile."""
+        return self.tile is not None and self.tile < self.size
+
+    @property
+    def sight(self) -> Sight:
+        """All that a teacher is loaded by but the device."""
+        return self.teacher, self.weights, self.blocks, self.prior_blocks, self.size, self.tile
+
+    @property
+    def at_once(self) -> int:
+        """Views that are held together: as many pixels as a batch of views of one tile has."""
+        return self.batch if self.tile is None else max(1, self.batch * self.tile**2 // self.size**2)
+
+    @property
+    def room(self) -> int | None:
+        """Bytes on disk that a fit keeps views in, tokens in, and those of acquisitions in; the rest is made anew."""
+        return ROOM if self.tiled else None
+
+    @property
+    def scored_fraction(self) -> float:
+        """Of a view's pixels, those that make its score. Seen in tiles, as many as of a view of 256²: the smallest
+        defect lights up a few tokens, which are as large in every view."""
+        return self.top_fraction * (min(1.0, SEEN / self.size) ** 2 if self.tiled else 1.0)
 
     def _settle_gate(self) -> None:
         """What only localization="global" uses has its default there, and is refused elsewhere: it would do nothing."""

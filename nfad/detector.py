@@ -38,7 +38,8 @@ from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
 from nfad.vision.region import Region, looked_at
-from nfad.vision.teacher import Teacher, load_teacher, looking_at
+from nfad.vision.teacher import Teacher
+from nfad.vision.tiles import Tiled, looking_at, tiled_teacher
 
 
 class Detector(Fitted):
@@ -76,7 +77,7 @@ class Detector(Fitted):
         where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
-            views = ViewCache.read(images, config.size, config.resize, directory, skip, progress)
+            views = ViewCache.read(images, config.size, config.resize, directory, skip, progress, config.room)
             region = None if mask is None else Region.read(mask, views.images[0], config.size, config.resize)
             thumbs = thumbnails(views, region)
             doubts = list(doubts_of_views(thumbs, views.images))
@@ -85,10 +86,12 @@ class Detector(Fitted):
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
-            teacher = teacher or _teacher(config, where)
+            teacher = teacher or tiled_teacher(*config.sight, where)
+            if config.tiled and not isinstance(teacher, Tiled):
+                raise NfadError(f"tiles need a teacher of their own, not {type(teacher).__name__}; leave it out")
             if region is not None:
                 teacher = looking_at(teacher, region)
-            cache = TokenCache(teacher, views, config.batch, directory)
+            cache = TokenCache(teacher, views, config.at_once, directory, room=config.room)
             normal = normal_moments(cache, teacher, fit, progress)
             moved = intervention_moments(cache, teacher, config, fit, progress)
             operator = estimate_operator(config, normal, moved)
@@ -162,7 +165,7 @@ class Detector(Fitted):
                 skip(image, str(error))
                 continue
             seen.append(("" if isinstance(image, np.ndarray) else str(image), view, geometry))
-            if len(seen) == (self.config.batch if prefetch else 1):
+            if len(seen) == (self.config.at_once if prefetch else 1):
                 yield from self._judged(seen)
                 seen = []
         if seen:
@@ -227,7 +230,7 @@ class Detector(Fitted):
     ) -> Scores:
         config = self.config
         out = self.scorer(tokens, predicted, None, prior)
-        scores = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
+        scores = z_scored(out, self.normal_maps, config.size, config.sigma, config.scored_fraction)
         if self.judgeable is None:
             return scores
         strangeness, outside = self.judgeable(quarter_tokens(tokens), numbers)
@@ -240,7 +243,3 @@ def _strange(out: Scores, index: int) -> dict[str, Any]:
         return {}
     strangeness = float(out.strangeness[index])
     return {"strangeness": strangeness, "strange": why_strange(out.outside[index].tolist(), strangeness)}
-
-
-def _teacher(config: Config, device: torch.device) -> Teacher:
-    return load_teacher(config.teacher, config.weights, config.blocks, config.prior_blocks, config.size, device)

@@ -73,9 +73,8 @@ def info(
         table.add_row("nuisance directions removed", told)
     if config.get("nudges"):  # models fitted before there were any do not say
         table.add_row("nudged", f"the reference has seen {config['nudges']} moved copies of each image too")
-    table.add_row(
-        "view", f"{config['size']}²" + (f" after resize {config['resize']}" if config["resize"] else ", whole image")
-    )
+    seen = f"{config['size']}²" + (f" in tiles of {config['tile']}²" if config.get("tile") else "")
+    table.add_row("view", seen + (f" after resize {config['resize']}" if config["resize"] else ", whole image"))
     if "looks_at" in own:
         table.add_row("looks at", f"{own['looks_at']:.0%} of it, by a mask")
     table.add_row("fitted on", Config.from_dict(config).normals_told(header["fitted_on"], held.count))

@@ -40,6 +40,13 @@ Device = Annotated[
 ]
 Reference = Annotated[str | None, typer.Option(help="linear, nearest or student.")]
 Size = Annotated[int | None, typer.Option(help="Side of the model's view; larger sees smaller defects.")]
+Tile = Annotated[
+    int | None,
+    typer.Option(
+        help="Large photos, small defects: see a view of --size in overlapping tiles of this side, e.g. --size 3072 "
+        "--tile 512 for 4000×3000."
+    ),
+]
 Foreground = Annotated[
     bool,
     typer.Option("--foreground", help="The part lies before a background that may change: only the part counts."),

@@ -67,6 +67,8 @@ def export(
             "was fitted on with --normals FOLDER"
         )
     detector = shipped = Detector.load(model, weights, device="cpu")  # a graph is traced there
+    if options.precision == "int8" and detector.config.tiled:
+        raise NfadError("int8 is not to be had of a model that looks in tiles; use --precision fp16, or fp32")
     if progress:
         progress("building the graph", 0, 1)
     networks = networks_of(detector, options.dynamic_batch)

@@ -16,6 +16,7 @@ from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.region import Region, looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
+from nfad.vision.tiles import Tiled
 
 
 def outputs_of(detector: Detector) -> tuple[str, ...]:
@@ -65,10 +66,12 @@ class Networks(nn.Module):
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         teacher = detector.teacher
-        if not isinstance(teacher, (VitTeacher, CnnTeacher)):
+        if not isinstance(teacher, (VitTeacher, CnnTeacher, Tiled)):
             raise NfadError(f"a detector over {type(teacher).__name__} cannot be exported; load it from its file first")
         self.teacher = teacher
-        self.network = teacher.network  # registered, so that an exporter finds parameters and no literals
+        self.network = (
+            teacher.teacher if isinstance(teacher, Tiled) else teacher
+        ).network  # registered, so that an exporter finds parameters and no literals
         reference = detector.scorer.reference
         self.student = reference if isinstance(reference, Student) else None
         self.prior = detector.config.foreground
@@ -83,6 +86,43 @@ class Networks(nn.Module):
             else:
                 found = tuple(self.teacher.tokens(views))
             return found if self.student is None else (*found, *self.student(views))
+
+
+class Cut(nn.Module):
+    """Views → all their tiles, one after the other."""
+
+    def __init__(self, teacher: Tiled) -> None:
+        super().__init__()
+        self.teacher = teacher
+
+    def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "tile image 3 side side"]:
+        return self.teacher.stacked(views)
+
+
+class OneTile(nn.Module):
+    """One tile of each view → its tokens a block."""
+
+    def __init__(self, teacher: Tiled) -> None:
+        super().__init__()
+        self.teacher, self.network = teacher.teacher, teacher.teacher.network
+        self(torch.zeros(1, 3, teacher.tile, teacher.tile))  # once for real, as above
+
+    def forward(self, tiles: Float[Tensor, "image 3 side side"]) -> tuple[Tensor, ...]:
+        with MatrixResizing():
+            return tuple(self.teacher.tokens(tiles))
+
+
+class Prior(nn.Module):
+    """Views → the foreground prior of what is seen in tiles."""
+
+    def __init__(self, teacher: Tiled, size: int) -> None:
+        super().__init__()
+        self.teacher, self.network = teacher, teacher.teacher.network
+        self(torch.zeros(1, 3, size, size))
+
+    def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image token"]:
+        with MatrixResizing():
+            return self.teacher.prior(views)
 
 
 class ReadOuts(nn.Module):
@@ -102,7 +142,7 @@ class ReadOuts(nn.Module):
         photo = None if self.judgeable is None else rest.pop()
         prior = rest.pop(0) if config.foreground else None
         out = self.scorer(tokens, rest or None, None, prior)
-        found = z_scored(out, self.normal_maps, config.size, config.sigma, config.top_fraction)
+        found = z_scored(out, self.normal_maps, config.size, config.sigma, config.scored_fraction)
         shares = [found.nuisance_by_family[family] for family in self.families]
         by_name = {
             "score": found.score,

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, compose, helper, numpy_helper
+from onnx import TensorProto, compose, helper, inliner, numpy_helper
 from torch import Tensor, nn
 
-from nfad.deploy.graph import Networks, Photo, ReadOuts, outputs_of, read_out_shapes, token_shapes
+from nfad.deploy.graph import Cut, Networks, OneTile, Photo, Prior, ReadOuts, outputs_of, read_out_shapes, token_shapes
 from nfad.deploy.views import OPSET, Frame, pixels_to_views
 from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.vision.tiles import Tiled
 
 
 def build(
@@ -27,8 +28,46 @@ def build(
 
 def networks_of(detector: Detector, dynamic_batch: bool = False) -> onnx.ModelProto:
     """Views → tokens."""
+    if isinstance(detector.teacher, Tiled):
+        return _tiled(detector.teacher, detector, dynamic_batch)
     views = _example((3, detector.config.size, detector.config.size), dynamic_batch)
     return exported(Networks(detector).eval(), (views,), ["views"], token_shapes(detector), dynamic_batch)
+
+
+def _tiled(teacher: Tiled, detector: Detector, dynamic_batch: bool) -> onnx.ModelProto:
+    """The same of views seen in tiles: the network is in the graph once, and looks at one tile after the other (Scan),
+    so that memory is that of one."""
+    size, outputs = detector.config.size, [f"tokens_{block}" for block in range(len(teacher.channels))]
+    views, tile = (_example((3, side, side), dynamic_batch) for side in (size, teacher.tile))
+    whole = exported(Cut(teacher).eval(), (views,), ["views"], ["tiles"], dynamic_batch)
+    inner = [f"{name}_of_tile" for name in outputs]
+    network = inliner.inline_local_functions(exported(OneTile(teacher).eval(), (tile,), ["tile"], inner, dynamic_batch))
+    network = compose.add_prefix(network, "tile/", rename_inputs=False, rename_outputs=False).graph
+    graph = whole.graph
+    graph.node.append(
+        helper.make_node(
+            "Scan", ["tiles"], [f"{name}/tiles" for name in outputs], "tiles/scan", body=network, num_scan_inputs=1
+        )
+    )
+    graph.initializer.append(numpy_helper.from_array(teacher.kept.numpy(), "kept"))
+    del graph.output[:]
+    for name, channels in zip(outputs, teacher.channels, strict=True):
+        graph.initializer.append(numpy_helper.from_array(np.array([0, -1, channels]), f"{name}/shape"))
+        graph.node.extend(
+            [
+                helper.make_node(
+                    "Transpose", [f"{name}/tiles"], [f"{name}/beside"], f"{name}/beside", perm=[1, 0, 2, 3]
+                ),
+                helper.make_node("Reshape", [f"{name}/beside", f"{name}/shape"], [f"{name}/all"], f"{name}/all"),
+                helper.make_node("Gather", [f"{name}/all", "kept"], [name], name, axis=1),
+            ]
+        )
+        shape = ["n" if dynamic_batch else 1, teacher.grid**2, channels]
+        graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    if detector.config.foreground:
+        prior = exported(Prior(teacher, size).eval(), (views,), ["views"], ["prior"], dynamic_batch)
+        whole = _beside(whole, prior, "prior/")
+    return whole
 
 
 def joined(
@@ -58,11 +97,11 @@ def joined(
     return whole
 
 
-def _beside(model: onnx.ModelProto, other: onnx.ModelProto) -> onnx.ModelProto:
+def _beside(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str = "photo/") -> onnx.ModelProto:
     """Two models of the same input as one."""
     both = onnx.ModelProto()
     both.CopyFrom(model)
-    other = compose.add_prefix(other, "photo/", rename_inputs=False, rename_outputs=False)
+    other = compose.add_prefix(other, prefix, rename_inputs=False, rename_outputs=False)
     for name in ("node", "initializer", "value_info", "output"):
         getattr(both.graph, name).extend(getattr(other.graph, name))
     both.functions.extend(other.functions)
@@ -120,8 +159,15 @@ def halve_weights(model: onnx.ModelProto, smallest: int = 1024) -> onnx.ModelPro
     """
     halved = onnx.ModelProto()
     halved.CopyFrom(model)
+    _halve(halved.graph, smallest)
+    return halved
+
+
+def _halve(graph: onnx.GraphProto, smallest: int) -> None:
     casts = []
-    for tensor in halved.graph.initializer:
+    for inner in (each.g for node in graph.node for each in node.attribute if each.type == onnx.AttributeProto.GRAPH):
+        _halve(inner, smallest)
+    for tensor in graph.initializer:
         large = tensor.data_type == TensorProto.FLOAT and np.prod(tensor.dims) >= smallest
         if large and tensor.name.startswith("networks/"):
             values = numpy_helper.to_array(tensor)
@@ -130,7 +176,6 @@ def halve_weights(model: onnx.ModelProto, smallest: int = 1024) -> onnx.ModelPro
             name = tensor.name
             tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}/half"))
             casts.append(helper.make_node("Cast", [f"{name}/half"], [name], f"{name}/widen", to=TensorProto.FLOAT))
-    nodes = [*casts, *halved.graph.node]
-    del halved.graph.node[:]
-    halved.graph.node.extend(nodes)
-    return halved
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)

@@ -29,6 +29,8 @@ def halve_weights(model: ov.Model, smallest: int = 1024) -> ov.Model:
     """The networks' weights stored in 16 bits and widened when the model is compiled, in place; the read-outs keep
     theirs, as in ONNX. OpenVINO's own compression would halve them all."""
     for node in model.get_ops():
+        if node.get_type_name() in ("TensorIterator", "Loop"):  # over tiles
+            halve_weights(node.get_function(), smallest)  # pyright: ignore[reportAttributeAccessIssue]  (a loop's)
         if node.get_type_name() != "Constant" or node.get_element_type() != ov.Type.f32:
             continue
         values = node.data  # pyright: ignore[reportAttributeAccessIssue]  (a Constant's)

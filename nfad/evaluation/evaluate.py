@@ -127,7 +127,7 @@ def predictions_of(
     if corruption is None:
         yield from model.predict_stream([sample.path for sample in samples], prefetch=True)
         return
-    size, resize, batch = model.config.size, model.config.resize, model.config.batch
+    size, resize, batch = model.config.size, model.config.resize, model.config.at_once
     for start in range(0, len(samples), batch):
         chosen = samples[start : start + batch]
         seen = [to_view(load_part(sample.path), size, resize) for sample in chosen]

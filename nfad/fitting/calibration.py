@@ -60,7 +60,7 @@ def as_taken(
     count = len(held) + len(fit)
 
     def batches(indices: Tensor, in_fit: bool) -> Iterator[Inputs]:
-        for chosen in indices.split(config.batch):
+        for chosen in indices.split(config.at_once):
             tokens, prior = cache.read(chosen)
             predicted = scorer.predicted(cache.views(chosen)) if config.reference == "student" else None
             yield tokens, predicted, chosen if in_fit else None, prior if config.foreground else None
@@ -70,7 +70,7 @@ def as_taken(
     scorer = calibrate(scorer, lambda: batches(fit, True))
     normal_maps = map_statistics(config, scorer, batches(fit, True))
     with torch.inference_mode():
-        settings = (normal_maps, config.size, config.sigma, config.top_fraction)
+        settings = (normal_maps, config.size, config.sigma, config.scored_fraction)
         scores = [z_scored(scorer(*inputs), *settings).numbers() for inputs in batches(held, False)]
     if progress:
         progress("calibrating", count, count)
@@ -91,14 +91,10 @@ def map_statistics(config: Config, scorer: Scorer, batches: Iterable[Inputs]) ->
     return {name: _mean_and_spread(sum_) for name, sum_ in sums.items()}
 
 
-@torch.inference_mode()
-def statistics_of(config: Config, token_maps: Float[Tensor, "image token"]) -> tuple[float, float]:
-    """The same of token maps that are there already."""
-    sums = np.zeros(3)
-    for some in token_maps.split(64):
-        maps = pixel_maps(some, config.size, config.sigma).double()
-        sums += np.array([maps.numel(), float(maps.sum()), float(maps.square().sum())])
-    return _mean_and_spread(sums)
+def statistics_of(numbers: Float[Tensor, "image 3"]) -> tuple[float, float]:
+    """The same of maps whose means and mean squares are there already."""
+    _, mean, square = numbers.double().sum(dim=0).tolist()
+    return _mean_and_spread(np.array([len(numbers), mean, square]))
 
 
 def _mean_and_spread(sums: np.ndarray) -> tuple[float, float]:

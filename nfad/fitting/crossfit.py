@@ -19,10 +19,11 @@ from nfad.fitting.views import AcquiredViews, DamagedViews
 from nfad.operator import MomentFitter, Moments
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.linear import Linear
-from nfad.reference.placed import Placed, by_region, regions_a_side
+from nfad.reference.placed import Placed, by_region, by_square, places_a_side, regions_a_side
 from nfad.reference.reading import coordinates
 from nfad.reference.scoring import Operator, Scorer, scorer_settings
 from nfad.system.progress import Progress
+from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.photo import photo_numbers
 from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
@@ -30,6 +31,7 @@ from nfad.vision.teacher import Teacher
 FOLDS = 10
 MOST = 8  # acquisitions of one normal
 ACQUIRED = 5  # acquisitions for one photo as taken, at the least: of many photos the latter would else be most
+AT_ONCE = 2**22  # pixels of maps
 DAMAGED = 84  # synthetic defects at most, half of them as taken: six of each of the seven kinds in either light
 
 
@@ -66,9 +68,8 @@ class FoldMoments:
         self._folds, self._blocks = folds, range(len(teacher.channels))
         self._taken = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
         self._acquired = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
-        self._places = [
-            [torch.zeros(teacher.grid**2, c, dtype=torch.float64) for c in teacher.channels] for _ in range(FOLDS)
-        ]
+        self._tokens, places = teacher.grid**2, places_a_side(teacher.grid) ** 2
+        self._places = [[torch.zeros(places, c, dtype=torch.float64) for c in teacher.channels] for _ in range(FOLDS)]
         regions = [regions_a_side(teacher.grid, c, views) ** 2 for c in teacher.channels]
         self._regions = [
             [torch.zeros(count, c, c) for count, c in zip(regions, teacher.channels, strict=True)] for _ in range(FOLDS)
@@ -85,7 +86,7 @@ class FoldMoments:
             sums = zip(fitters, self._places[fold], self._regions[fold], tokens, strict=True)
             for block, places, regions, t in sums:
                 block.update(t[chosen])
-                places += weight * t[chosen].double().sum(dim=0)
+                places += weight * by_square(t[chosen].double().sum(dim=0))
                 grouped = by_region(t[chosen], len(regions)).flatten(1, 2)
                 regions.baddbmm_(grouped.mT, grouped, alpha=weight)
 
@@ -112,9 +113,9 @@ class FoldMoments:
         """Every region's second moment, of all views."""
         folds = self._all_but(without)
         found = []
-        for block, places in zip(self._blocks, self._places[0], strict=True):
+        for block in self._blocks:
             sums = torch.stack([self._regions[fold][block] for fold in folds]).double().sum(dim=0)
-            found.append(sums * len(sums) / (len(places) * sum(self._views[fold] for fold in folds)))
+            found.append(sums * len(sums) / (self._tokens * sum(self._views[fold] for fold in folds)))
         return found
 
     def _all_but(self, without: int | None) -> list[int]:
@@ -158,11 +159,12 @@ def placed_from(config: Config, moments: FoldMoments, without: int | None = None
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found of some views, one row a view: token maps by their name, unread, and numbers."""
+    """What was found of some views, one row a view: numbers of their maps by name, unread, and of themselves."""
 
     images: Tensor
     taken: Tensor  # bool: not under an acquisition
-    maps: dict[str, Tensor]  # unfiltered, filtered, evidence by place; localization, where it is a map of its own
+    # unfiltered, filtered, evidence by place; localization, where it is a map of its own: see `map_numbers`
+    maps: dict[str, Tensor]
     coordinates: Tensor
     content: Tensor  # mean tokens
     numbers: Tensor  # of the photo
@@ -180,6 +182,19 @@ class Looked:
             cat("images"), cat("taken"), by_name("maps"), cat("coordinates"), cat("content"), cat("numbers"),
             by_name("spread"),
         )  # fmt: skip
+
+
+@torch.inference_mode()
+def map_numbers(config: Config, token_maps: Tensor) -> Tensor:
+    """All that a fit keeps of an image's pixel map, a row each: its score, mean and mean square. What reading
+    does to the map can be done to them: the first two are linear in it, the last is quadratic."""
+    some = token_maps.split(max(1, AT_ONCE // config.size**2))
+    found = []
+    for maps in (pixel_maps(each, config.size, config.sigma) for each in some):
+        flat = maps.flatten(1).double()
+        score = image_score(maps, config.scored_fraction).double()
+        found.append(torch.stack([score, flat.mean(dim=1), flat.square().mean(dim=1)], dim=1))
+    return torch.cat(found)
 
 
 @dataclass(frozen=True)
@@ -219,6 +234,7 @@ class Look:
                 maps[name] = scorer.placed_map(placed, some, inputs[-1])
             spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
+            maps = {name: map_numbers(self.config, each) for name, each in maps.items()}
             yield Looked(
                 images[rows], taken[rows], maps, coordinates(some, scorer.operator.bases), quarter_tokens(some),
                 numbers[rows], spread,

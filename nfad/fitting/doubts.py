@@ -17,6 +17,7 @@ from nfad.vision.region import Region, looked_at
 THUMB = 32  # side of what copies are told by
 COPY = 0.5 / 255  # mean difference of two thumbnails below which one photo is a copy of the other
 BLANK = 2 / 255  # spread of the grey levels below which there is nothing to see
+AT_ONCE = 2**22  # pixels of views
 FAR, FURTHER = 4.0, 6.0  # robust standard deviations above the median, of the score and of the content
 
 
@@ -36,8 +37,8 @@ def doubts_of_views(
                 yield place, f"is a copy of {images[nearest]}; a copy counts twice and tells nothing: remove it"
 
 
-def thumbnails(views: ViewCache, region: Region | None = None, batch: int = 64) -> Float[Tensor, "image 3 side side"]:
-    parts = torch.arange(len(views)).split(batch)
+def thumbnails(views: ViewCache, region: Region | None = None) -> Float[Tensor, "image 3 side side"]:
+    parts = torch.arange(len(views)).split(max(1, AT_ONCE // views.size**2))
     return torch.cat([F.adaptive_avg_pool2d(looked_at(region, views(some)), THUMB) for some in parts])
 
 

@@ -22,8 +22,10 @@ from nfad.operator.subspace import (
 )
 from nfad.reference.scoring import Operator
 from nfad.system.progress import Progress
-from nfad.vision.interventions import SETS, intervene
+from nfad.vision.interventions import SETS, Intervention, intervene
+from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
+from nfad.vision.tiles import STEP, Tiled
 
 
 def families_of(config: Config) -> dict[str, dict]:
@@ -65,11 +67,14 @@ def intervention_moments(
         owed = 0.0
         for transform in transforms.values():
             chosen = fit[torch.randperm(len(fit), generator=generator)[:per_transform]]
-            for indices in chosen.split(config.batch):
+            for indices in chosen.split(config.at_once):
                 images = store.views(indices)
                 side = config.basis_size or config.size
-                if images.shape[-1] == side:
+                if isinstance(teacher, Tiled):
+                    clean, moved = _on_a_tile(teacher, transform, images, generator)
+                elif images.shape[-1] == side:
                     clean, prior = store.read(indices)
+                    moved = teacher.tokens(intervene(transform, images, prior, generator))
                 else:  # the paper's bases are always seen at 224, whatever the model's size
                     images = F.interpolate(images, (side, side), mode="bilinear", antialias=True, align_corners=False)
                     try:
@@ -78,7 +83,7 @@ def intervention_moments(
                         raise NfadError(
                             f"{teacher.identity.architecture} sees {config.size}² only; set basis_size={config.size}"
                         ) from None
-                moved = teacher.tokens(intervene(transform, images, prior, generator))
+                    moved = teacher.tokens(intervene(transform, images, prior, generator))
                 count = clean[0].shape[1]
                 picked: Tensor | slice = slice(None)
                 if budget is not None:
@@ -93,6 +98,20 @@ def intervention_moments(
                     progress("learning nuisance", done, total)
         moments[family] = sums
     return moments
+
+
+def _on_a_tile(
+    teacher: Tiled, transform: Intervention, images: Tensor, generator: torch.Generator
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Tokens before and after an edit of the whole view, of a tile at random: as many as a view of one tile has, for V
+    is of channels and knows no place."""
+    prior = teacher.prior(images)
+    edited = looked_at(teacher.region, intervene(transform, images, prior, generator))
+    images = looked_at(teacher.region, images)
+    last = (images.shape[-1] - teacher.tile) // STEP
+    top, left = (STEP * torch.randint(0, last + 1, (2,), generator=generator)).tolist()
+    place = (..., slice(top, top + teacher.tile), slice(left, left + teacher.tile))
+    return teacher.teacher.tokens(images[place]), teacher.teacher.tokens(edited[place])
 
 
 def estimate_operator(config: Config, normal: Sequence[Moments], moved: dict[str, list[Tensor]]) -> Operator:

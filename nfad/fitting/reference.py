@@ -81,7 +81,7 @@ def nudged_copies(
     """Every fitted image as a nudged camera would see it, all of them once, then again."""
     generator = torch.Generator().manual_seed(config.seed)
     done = 0
-    for chosen in (batch for _ in range(config.nudges) for batch in fit.split(config.batch)):
+    for chosen in (batch for _ in range(config.nudges) for batch in fit.split(config.at_once)):
         yield chosen, teacher.tokens(nudged(store.views(chosen), generator))
         done += len(chosen)
         if progress:
@@ -102,7 +102,7 @@ def _banks(
     """The cap is spread over the images and their nudged copies alike; a copy's tokens are its image's own."""
     entries = choose_entries((1 + config.nudges) * len(fit), teacher.grid**2, config.bank, config.seed)
     rows: list[list[Tensor]] = [[] for _ in teacher.channels]
-    seen = ((chosen, store.read(chosen)[0]) for chosen in fit.split(config.batch))
+    seen = ((chosen, store.read(chosen)[0]) for chosen in fit.split(config.at_once))
     place = 0
     for chosen, tokens in chain(seen, nudged_copies(config, store, teacher, fit, progress)):
         for position in range(len(chosen)):

@@ -20,7 +20,8 @@ from nfad.vision.teacher import Teacher
 
 
 class TokenCache:
-    """Tokens at fp16 and the prior at fp32, memory-mapped on disk; what does not fit is computed again when asked for.
+    """Tokens at fp16 and the prior at fp32, memory-mapped on disk; what does not fit is computed again when asked for,
+    as is what `room` bytes do not hold.
 
     fp16 costs a cosine about 1e-7: a token's rounding errors are relative and independent. Without `with_prior` the
     prior is left at 0, and a ViT's last blocks are not run.
@@ -33,6 +34,7 @@ class TokenCache:
         batch: int,
         directory: Path,
         with_prior: bool = True,
+        room: int | None = None,
     ) -> None:
         self.views, self._with_prior = views, with_prior
         self.numbers = torch.zeros(len(views), len(NUMBERS))  # of every photo, once the cache is filled
@@ -40,7 +42,8 @@ class TokenCache:
         tokens = teacher.grid**2
         per_image = 2 * tokens * sum(teacher.channels) + 4 * tokens
         # Half of what is free, so that a long fit never fills a disk that others need.
-        room = shutil.disk_usage(directory).free // 2
+        free = shutil.disk_usage(directory).free // 2
+        room = free if room is None else min(free, room)
         self._cached = min(len(views), room // per_image)
         self._blocks = [
             np.lib.format.open_memmap(

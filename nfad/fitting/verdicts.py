@@ -40,7 +40,6 @@ from nfad.system.progress import Progress
 from nfad.verdict.choice import LOOSE, Choice
 from nfad.verdict.threshold import Threshold
 from nfad.vision.defects import SMALLEST
-from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.teacher import Teacher
 
 RATES = (0.02, 0.04, 0.06, 0.08, 0.10)  # at which candidates are compared: those an inspection runs at
@@ -63,11 +62,11 @@ def in_all_lights(
     assert isinstance(views, ViewCache)
     folds = folds_of(len(views), config.seed)
     shuffled = held[torch.randperm(len(held), generator=torch.Generator().manual_seed(config.seed))]
-    lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed)
+    lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed, config.tile)
     (folder := directory / "acquired").mkdir()
-    acquired = TokenCache(teacher, lit, config.batch, folder, with_prior=config.foreground)
+    acquired = TokenCache(teacher, lit, config.at_once, folder, config.foreground, config.room)
     moments = FoldMoments(folds, teacher, len(fit) * (1 + config.nudges), len(lit))
-    for chosen in fit.split(config.batch):
+    for chosen in fit.split(config.at_once):
         moments.add(chosen, cache.read(chosen)[0], taken=True)
     for chosen, tokens in nudged_copies(config, cache, teacher, fit, progress):
         moments.add(chosen, tokens, taken=True)
@@ -82,17 +81,18 @@ def in_all_lights(
         scorers = {fold: dataclasses.replace(other, tau=whole.tau) for fold, other in each.items()}
         placed = {fold: placed_from(config, moments, fold) for fold in range(FOLDS)}
     look = Look(config, folds, scorers, placed)
-    normals = look_at_normals(look, cache, acquired, held, config.batch)
+    normals = look_at_normals(look, cache, acquired, held, config.at_once)
     damaged = None
     if config.size >= SMALLEST:
         count = min(DAMAGED, config.acquisitions)
-        hurt = DamagedViews(views, shuffled.repeat(-(-count // len(held)))[:count], config.seed, teacher.region)
-        damaged = look_at_damaged(look, hurt, teacher, config.batch, progress)
+        chosen = shuffled.repeat(-(-count // len(held)))[:count]
+        hurt = DamagedViews(views, chosen, config.seed, teacher.region, config.tile)
+        damaged = look_at_damaged(look, hurt, teacher, config.at_once, progress)
     return learn(config, whole, placed_from(config, moments), folds, normals, damaged)
 
 
 def _inputs(config: Config, scorer: Scorer, cache: TokenCache, indices: Tensor) -> Iterator[Inputs]:
-    for chosen in indices.split(config.batch):
+    for chosen in indices.split(config.at_once):
         tokens, prior = cache.read(chosen)
         exclude = chosen if config.reference == "nearest" else None
         yield tokens, scorer.predicted(cache.views(chosen)), exclude, prior if config.foreground else None
@@ -102,11 +102,11 @@ def learn(
     config: Config, scorer: Scorer, by_place: ByPlace, folds: Tensor, normals: Looked, damaged: Looked | None
 ) -> Calibrated:
     """Of what the folds' scorers saw: which evidence, how it is read, its threshold, and what is not judged."""
-    reads = {name: _Read.of(config, name, folds, normals) for name in config.candidates}
+    reads = {name: _Read.of(name, folds, normals) for name in config.candidates}
     evidence, found, told = config.candidates[0], {}, as_acquired(normals.taken)
     if damaged is not None:
         found = {
-            name: _found(read.log_scores[told], normals.images[told], read.of_damaged(config, folds, damaged))
+            name: _found(read.log_scores[told], normals.images[told], read.of_damaged(folds, damaged))
             for name, read in reads.items()
         }
         evidence = max(found, key=found.__getitem__)
@@ -114,13 +114,13 @@ def learn(
     maps = {"control": normals.maps["unfiltered"][clean], "detection": read.maps(normals.maps[evidence])[clean]}
     if "localization" in normals.maps:
         maps["localization"] = read.maps(normals.maps["localization"])[clean]
-    normal_maps = {name: statistics_of(config, each) for name, each in maps.items()}
+    normal_maps = {name: statistics_of(each) for name, each in maps.items()}
 
     def in_units(scores: Tensor, name: str) -> Tensor:
         return (scores.double() - normal_maps[name][0]) / normal_maps[name][1]
 
     scores = in_units(read.log_scores.exp(), "detection")
-    unfiltered = in_units(top_scores(config, normals.maps["unfiltered"]), "control")
+    unfiltered = in_units(normals.maps["unfiltered"][:, 0], "control")
     order = torch.where(told)[0]
     order = order[scores[order].argsort(stable=True)]
     held_out = Threshold(
@@ -131,8 +131,8 @@ def learn(
     choice = None
     if damaged is not None:
         rate = held_out.supported(config.false_alarm_rate)
-        bad = in_units(read.of_damaged(config, folds, damaged).exp(), "detection")[damaged.taken]
-        bad_unfiltered = in_units(top_scores(config, damaged.maps["unfiltered"]), "control")[damaged.taken]
+        bad = in_units(read.of_damaged(folds, damaged).exp(), "detection")[damaged.taken]
+        bad_unfiltered = in_units(damaged.maps["unfiltered"][:, 0], "control")[damaged.taken]
         flagged = _above(held_out.at(rate), scores[~clean], unfiltered[~clean])
         at_rate = _above(held_out.at(rate), bad, bad_unfiltered)
         looser = _above(held_out.at(LOOSE), bad, bad_unfiltered)["filtered"]
@@ -151,13 +151,9 @@ def learn(
     )
 
 
-def top_scores(config: Config, token_maps: Tensor) -> Tensor:
-    """Mean of the highest share of each pixel map, before any z-score."""
-    with torch.inference_mode():
-        some = token_maps.split(64)
-        return torch.cat(
-            [image_score(pixel_maps(maps, config.size, config.sigma), config.top_fraction) for maps in some]
-        )
+def log_scores_of(numbers: Tensor) -> Tensor:
+    """Of maps by their numbers, before any z-score."""
+    return numbers[:, 0].clamp(min=LEAST).log()
 
 
 @dataclass(frozen=True)
@@ -171,8 +167,8 @@ class _Read:
     log_scores: Tensor  # read
 
     @classmethod
-    def of(cls, config: Config, name: str, folds: Tensor, looked: Looked) -> _Read:
-        log_scores = top_scores(config, looked.maps[name]).double().clamp(min=LEAST).log()
+    def of(cls, name: str, folds: Tensor, looked: Looked) -> _Read:
+        log_scores = log_scores_of(looked.maps[name])
         if not looked.coordinates.shape[1]:
             return cls(name, None, {}, torch.zeros_like(log_scores), log_scores)
         of_view = folds[looked.images]
@@ -184,11 +180,13 @@ class _Read:
         expected = _expected(by_fold, of_view, looked.coordinates)
         return cls(name, reading(of_view >= 0), by_fold, expected, log_scores - expected)
 
-    def maps(self, token_maps: Tensor) -> Tensor:
-        return token_maps * torch.exp(-self.expected)[:, None].to(token_maps)
+    def maps(self, numbers: Tensor) -> Tensor:
+        """Numbers of the read maps."""
+        factor = torch.exp(-self.expected)
+        return numbers * torch.stack([factor, factor, factor.square()], dim=1)
 
-    def of_damaged(self, config: Config, folds: Tensor, looked: Looked) -> Tensor:
-        log_scores = top_scores(config, looked.maps[self.name]).double().clamp(min=LEAST).log()
+    def of_damaged(self, folds: Tensor, looked: Looked) -> Tensor:
+        log_scores = log_scores_of(looked.maps[self.name])
         return log_scores - _expected(self.by_fold, folds[looked.images], looked.coordinates)
 
 

@@ -28,11 +28,14 @@ STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was no
 class ViewCache:
     """Views on disk, memory-mapped; what there is no room for is decoded again when it is asked for."""
 
-    def __init__(self, images: Sequence[ImageLike], size: int, resize: int | None, directory: Path) -> None:
+    def __init__(
+        self, images: Sequence[ImageLike], size: int, resize: int | None, directory: Path, room: int | None = None
+    ) -> None:
         self.images = list(images)
         self.ratios: list[float] = []  # of those that were read
-        self._size, self._resize = size, resize
-        room = shutil.disk_usage(directory).free // 4  # the tokens need as much, and others some too
+        self.size, self._resize = size, resize
+        free = shutil.disk_usage(directory).free // 4  # the tokens need as much, and others some too
+        room = free if room is None else min(free, room)
         self._cached = min(len(self.images), room // (6 * size * size))
         self._kept = np.lib.format.open_memmap(
             directory / "views.npy", mode="w+", dtype=np.uint16, shape=(self._cached, 3, size, size)
@@ -50,12 +53,13 @@ class ViewCache:
         directory: Path,
         skip: Skip | None = None,
         progress: Progress | None = None,
+        room: int | None = None,
     ) -> ViewCache:
         """Decodes every image before the long work begins: a bad one shows up now, not in an hour; a few at a time.
 
         `skip` is told of images that cannot be read, which are then left out; without it they raise.
         """
-        cache = cls(images, size, resize, directory)
+        cache = cls(images, size, resize, directory, room)
         good: list[ImageLike] = []
         begun = ahead(cache._decode, images, torch.get_num_threads())
         for index, (image, decoded) in enumerate(zip(images, begun, strict=True)):
@@ -83,7 +87,7 @@ class ViewCache:
 
     def _decode(self, image: ImageLike) -> tuple[Float[Tensor, "3 size size"], float]:
         """The view, and width over height of what it shows."""
-        view, geometry = to_view(load_part(image), self._size, self._resize)
+        view, geometry = to_view(load_part(image), self.size, self._resize)
         return view, geometry.ratio
 
 
@@ -104,8 +108,9 @@ class AcquiredViews:
     """Views of normals under random acquisitions; each follows from the seed and its number alone, and is made anew
     whenever it is asked for."""
 
-    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int) -> None:
-        self._views, self.images, self._seed = views, images, seed
+    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int, tile: int | None = None) -> None:
+        """With a `tile` blur and small defects go with its side, not with the view's."""
+        self._views, self.images, self._seed, self._tile = views, images, seed, tile
 
     def __len__(self) -> int:
         return len(self.images)
@@ -115,26 +120,33 @@ class AcquiredViews:
         return torch.stack([self._acquired(view, int(index)) for view, index in zip(taken, indices, strict=True)])
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
-        return acquired(view, seeded(self._seed, index))[0]
+        return acquired(view, seeded(self._seed, index), self._tile)[0]
 
 
 class DamagedViews(AcquiredViews):
     """The same with a synthetic defect drawn on the part first, where it is looked at; every other one in the light it
     was taken in."""
 
-    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int, region: Region | None = None) -> None:
-        super().__init__(views, images, seed)
+    def __init__(
+        self,
+        views: ViewCache,
+        images: Int[Tensor, " view"],
+        seed: int,
+        region: Region | None = None,
+        tile: int | None = None,
+    ) -> None:
+        super().__init__(views, images, seed, tile)
         self._seen = None if region is None else region.seen.numpy()
         self.kinds = tuple(ALL_KINDS[(index // 2) % len(ALL_KINDS)] for index in range(len(images)))
         self.as_taken = torch.arange(len(images)) % 2 == 0
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
         draw = np.random.default_rng([self._seed, index])
-        damaged, where = with_defect(view, self.kinds[index], draw)
+        damaged, where = with_defect(view, self.kinds[index], draw, self._tile)
         for _ in range(DRAWS - 1):
             if self._seen is None or self._seen[where].mean() >= VISIBLE:
                 break
-            damaged, where = with_defect(view, self.kinds[index], draw)
+            damaged, where = with_defect(view, self.kinds[index], draw, self._tile)
         return damaged if self.as_taken[index] else super()._acquired(damaged, index)
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nfad.config import Config
+from nfad.config import Config, Sight
 from nfad.data.photos import images_of
 from nfad.deploy.export import Options, export
 from nfad.detector import Detector
@@ -25,7 +25,8 @@ from nfad.system.files import sha256_of
 from nfad.system.progress import Progress
 from nfad.system.results import ResultCache
 from nfad.vision.devices import device_of
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.teacher import Teacher
+from nfad.vision.tiles import tiled_teacher
 
 COLUMNS = ("name", "photos", "settings")
 NAME = re.compile(r"[\w][\w .+-]{0,99}")  # it becomes the name of a file
@@ -180,10 +181,10 @@ def _stressed(product: Product, wish: Wish, model: Path, weights: Path | None, p
 
 
 def _teacher(config: Config, weights: str | None, device: str) -> Teacher:
-    return _loaded(config.teacher, weights or config.weights, config.blocks, config.prior_blocks, config.size, device)
+    return _loaded(replace(config, weights=weights or config.weights).sight, device)
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, weights: str | None, blocks: tuple, prior_blocks: tuple, size: int, device: str) -> Teacher:
+def _loaded(sight: Sight, device: str) -> Teacher:
     """A worker fits one product after the other: their teacher is loaded once."""
-    return load_teacher(name, weights, blocks, prior_blocks, size, device_of(device))
+    return tiled_teacher(*sight, device_of(device))

@@ -54,7 +54,7 @@ class Pair:
         if prior is not None:
             gaps = on_foreground(gaps, prior)
         maps = pixel_maps(gaps, config.size, config.sigma)
-        return HostScores(image_score(maps, config.top_fraction).to(images.device), maps.to(images.device))
+        return HostScores(image_score(maps, config.scored_fraction).to(images.device), maps.to(images.device))
 
     def prepare(self, project: Project) -> Pair:
         return self

@@ -111,7 +111,7 @@ def image_scores(detector: Detector, batch: Batch) -> tuple[list[float], list[fl
         detector.config,
     )
     control, detection = (
-        image_score(pixel_maps(tokens, config.size, config.sigma), config.top_fraction).tolist()
+        image_score(pixel_maps(tokens, config.size, config.sigma), config.scored_fraction).tolist()
         for tokens in (out.control, out.detection)
     )
     return control, detection

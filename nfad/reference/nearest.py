@@ -35,7 +35,10 @@ class Nearest:
         `exclude` gives each image's index among the training images: its own tokens are left out, or calibration
         would find distance zero. Tokens come from any device, and the nearest are given on it.
         """
-        some = max(1, ROOM // (4 * tokens.shape[1] * len(self.bank)))  # images
+        room = ROOM // (4 * len(self.bank))  # tokens
+        if len(tokens) == 1 and tokens.shape[1] > room:
+            return torch.cat([self(some, exclude) for some in tokens.split(room, dim=1)], dim=1)
+        some = max(1, room // tokens.shape[1])  # images
         if len(tokens) > some:
             excluded = [None] * len(tokens) if exclude is None else exclude.split(some)
             return torch.cat([self(*each) for each in zip(tokens.split(some), excluded, strict=False)])

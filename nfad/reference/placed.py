@@ -20,18 +20,20 @@ FLOOR = 0.01  # of the mean variance: what is added to each, so that no directio
 ROUNDING = 8 * torch.finfo(torch.float32).eps
 MOST = 8  # regions a side
 PER_CHANNEL = 10  # tokens that a region's covariance needs
+FINE, COARSE = 64, 32  # tokens a side, up to which each has a mean of its own; and places a side beyond
 OWN = 0.7  # of a region's covariance is its own; the rest is that of all
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Of one block: Σ^−½ of every region, Σ the covariance about the places' means; and those means, whitened."""
+    """Of one block: Σ^−½ of every region, Σ the covariance about the places' means; and those means, whitened. A place
+    is a token, or (of a large view) a square of tokens."""
 
     white: Float[Tensor, "region channel channel"]
-    means: Float[Tensor, "token channel"]
+    means: Float[Tensor, "place channel"]
 
     @classmethod
-    def fit(cls, second: Float[Tensor, "region channel channel"], means: Float[Tensor, "token channel"]) -> Placed:
+    def fit(cls, second: Float[Tensor, "region channel channel"], means: Float[Tensor, "place channel"]) -> Placed:
         """From E[t tᵀ] over each region's tokens (of one region: all) and E[t] of each place: both additive."""
         places = by_region(means[None], len(second))[:, 0]
         within = second - places.mT @ places / places.shape[1]
@@ -50,17 +52,45 @@ class Placed:
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token"]:
         """Mean square of the whitened deviation: about 1 for a normal."""
+        means = by_token(self.means, tokens.shape[1])
         if len(self.white) == 1:
-            return (tokens @ self.white[0] - self.means).square().mean(dim=-1)
+            return (tokens @ self.white[0] - means).square().mean(dim=-1)
         grouped = by_region(tokens, len(self.white))
         white = (grouped.flatten(1, 2) @ self.white).reshape(grouped.shape)  # not image by image: few large products
-        off = white - by_region(self.means[None], len(self.white))
+        off = white - by_region(means[None], len(self.white))
         return by_place(off.square().mean(dim=-1, keepdim=True))[..., 0]
 
 
+def places_a_side(grid: int) -> int:
+    """One a token; of a large view as many as divide the grid, at most 32: no part lies within a token of 1/400 of its
+    photo's side, and means of so many places would be larger than all else that a fit keeps."""
+    if grid <= FINE:
+        return grid
+    return next(side for side in range(COARSE, 0, -1) if grid % side == 0)
+
+
+def by_square(tokens: Float[Tensor, "token channel"]) -> Float[Tensor, "place channel"]:
+    """The mean of each place's tokens."""
+    grid = math.isqrt(len(tokens))
+    places = places_a_side(grid)
+    if places == grid:
+        return tokens
+    return tokens.reshape(places, grid // places, places, grid // places, -1).mean(dim=(1, 3)).flatten(0, 1)
+
+
+def by_token(means: Float[Tensor, "place channel"], tokens: int) -> Float[Tensor, "token channel"]:
+    """Of every token, the mean of its place."""
+    if len(means) == tokens:
+        return means
+    places, grid = math.isqrt(len(means)), math.isqrt(tokens)
+    step = grid // places
+    square = means.reshape(places, 1, places, 1, -1).expand(places, step, places, step, -1)
+    return square.reshape(tokens, means.shape[1])
+
+
 def regions_a_side(grid: int, channels: int, views: int) -> int:
-    """As many as divide the grid and leave each region tokens enough."""
-    fits = (side for side in range(MOST, 1, -1) if grid % side == 0)
+    """As many as divide the places and leave each region tokens enough."""
+    fits = (side for side in range(MOST, 1, -1) if places_a_side(grid) % side == 0)
     return next((side for side in fits if views * (grid // side) ** 2 >= PER_CHANNEL * channels), 1)
 
 

@@ -108,9 +108,9 @@ def read_parts(
     if tells_part(detector) if separate is None else separate:
         if not isinstance(detector, Detector):
             raise NfadError("what is background only the teacher's prior can say, which an exported model lacks")
-        part = part & torch.cat([_part(detector, batch) for batch in stacked.split(config.batch)])
+        part = part & torch.cat([_part(detector, batch) for batch in stacked.split(config.at_once)])
     pairs = enumerate(zip(stacked, part[:, 0], strict=True))
-    damaged = torch.stack([damage(view, mask, seed, index) for index, (view, mask) in pairs])
+    damaged = torch.stack([damage(view, mask, seed, index, config.tile) for index, (view, mask) in pairs])
     return Parts(tuple(paths[read[place]] for place in order), stacked, part, damaged, seed)
 
 
@@ -119,16 +119,16 @@ def tells_part(detector: Model) -> bool:
     return detector.config.foreground and not detector.exported
 
 
-def damage(view: Tensor, part: Tensor, seed: int, index: int) -> Tensor:
+def damage(view: Tensor, part: Tensor, seed: int, index: int, tile: int | None = None) -> Tensor:
     """A synthetic defect that lies on the part and can be seen: one drawn at random may do neither."""
     draw = np.random.default_rng([seed, index])
     kind = KINDS[index % len(KINDS)]
-    changed, mask = with_defect(view, kind, draw)
+    changed, mask = with_defect(view, kind, draw, tile)
     for _ in range(DRAWS - 1):
         inside = torch.from_numpy(mask)
         if part[inside].float().mean() > 0.9 and (changed - view).abs().mean(dim=0)[inside].mean() > VISIBLE:
             break
-        changed, mask = with_defect(view, kind, draw)
+        changed, mask = with_defect(view, kind, draw, tile)
     return changed
 
 
@@ -176,7 +176,7 @@ def at_strength(
     detector: Model, parts: Parts, axis: Axis | None, strength: float, judged: Callable[[int], None] | None = None
 ) -> Step:
     """The parts as they are (no axis), or under one condition; `judged` is told how many views are done."""
-    batch, done = detector.config.batch, 0
+    batch, done = detector.config.at_once, 0
     scores: list[dict[str, list[float]]] = []
     for damaged in (False, True):
         found: dict[str, list[float]] = {"unfiltered": [], "filtered": []}
@@ -217,7 +217,7 @@ def _counted_scores(
         "filtered": [each.map if each.detection_map is None else each.detection_map for each in judged],
     }
     maps = {arm: torch.from_numpy(np.stack(each)).masked_fill(made_up, -torch.inf) for arm, each in scored.items()}
-    return {arm: image_score(each, detector.config.top_fraction) for arm, each in maps.items()}
+    return {arm: image_score(each, detector.config.scored_fraction) for arm, each in maps.items()}
 
 
 def _scores_of(kept: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]]:

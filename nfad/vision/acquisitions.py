@@ -90,11 +90,18 @@ def draw(generator: Generator, ranges: Mapping[str, Range] = RANGES) -> Acquisit
     return Acquisition(steps, seed)
 
 
-def acquired(view: View, generator: Generator) -> tuple[View, Acquisition]:
-    """The view under a random acquisition in which its part can still be seen: nobody can judge a hidden one."""
+def acquired(view: View, generator: Generator, tile: int | None = None) -> tuple[View, Acquisition]:
+    """The view under a random acquisition in which its part can still be seen: nobody can judge a hidden one.
+
+    A view seen in tiles is blurred in pixels of a tile of 256²: a lens out of focus by more hides what tiles are for.
+    """
+    ranges = RANGES
+    if tile is not None:
+        blur = RANGES["blur"]
+        ranges = {**RANGES, "blur": Range(blur.low, blur.high * tile / view.shape[-1])}
     fine = _fine(view)
     for _ in range(TRIES):
-        acquisition = draw(generator)
+        acquisition = draw(generator, ranges)
         lit = acquisition.noiseless(view)
         gain = _gain_of(fine, _fine(lit))
         left = gain * float(fine.square().mean().sqrt())

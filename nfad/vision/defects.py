@@ -16,13 +16,14 @@ SMALLEST = 64  # pixels a side, below which a stain may cover no pixel
 
 
 def with_defect(
-    view: Float[Tensor, "3 height width"], kind: str, draw: np.random.Generator
+    view: Float[Tensor, "3 height width"], kind: str, draw: np.random.Generator, side: int | None = None
 ) -> tuple[Float[Tensor, "3 height width"], Bool[np.ndarray, "height width"]]:
     """A patch from elsewhere, a narrow one, or a translucent blot; a large blot; a piece of the middle missing, moved
-    or doubled. And where. Sizes go with the view's side."""
+    or doubled. And where. Sizes go with the view's side; those of blots and patches
+    with another, if it is given: a tile's."""
     _check(kind, ALL_KINDS)
     tall, broad = view.shape[1:]
-    side = min(tall, broad)
+    side = min(tall, broad, side or tall)
     if side < SMALLEST:
         raise NfadError(f"a defect needs a view of at least {SMALLEST}×{SMALLEST}; got {tall}×{broad}")
     if kind in STRUCTURAL:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -199,12 +198,3 @@ def load_teacher(
     if teacher.precision is not None and not is_close(teacher, size):
         teacher.precision = None
     return teacher
-
-
-def looking_at(teacher: Teacher, region: Region) -> VitTeacher | CnnTeacher:
-    """The same network for photos of which only a region counts."""
-    if not isinstance(teacher, (VitTeacher, CnnTeacher)):
-        raise NfadError(f"a mask needs a teacher of its own, not {type(teacher).__name__}")
-    other = copy.copy(teacher)
-    other.region = region
-    return other

@@ -6,8 +6,8 @@ import torch
 from parts import part, parts, tiny
 
 from nfad import Detector
-from nfad.fitting.crossfit import Looked, folds_of
-from nfad.fitting.verdicts import LEAST, RATES, learn, top_scores
+from nfad.fitting.crossfit import Looked, folds_of, map_numbers
+from nfad.fitting.verdicts import RATES, learn, log_scores_of
 from nfad.reference.judgeable import RATE
 from nfad.reference.placed import Placed
 from nfad.reference.scoring import Operator, Scorer
@@ -31,7 +31,7 @@ def looked(seed, damaged=False, light=0.5, filtered=1.0, placed=1.0, regional=0.
     for name, strength in strengths.items():
         noise = random.gamma(4.0, 0.25, size=(len(images), TOKENS))
         noise[:, 5] += 6 * strength * damaged
-        maps[name] = torch.from_numpy(noise * factor).float()
+        maps[name] = map_numbers(CONFIG, torch.from_numpy(noise * factor).float())
     return Looked(
         images=torch.from_numpy(images),
         taken=torch.from_numpy(taken),
@@ -80,7 +80,7 @@ def test_scores_are_read_by_a_reading_that_has_not_seen_the_part():
     """What light did to them is gone; unread it would be seen in every score."""
     normals = looked(0, light=0.5)
     found = learned(normals)
-    log_scores = top_scores(CONFIG, normals.maps["filtered"]).double().clamp(min=LEAST).log()
+    log_scores = log_scores_of(normals.maps["filtered"])
     mean, spread = found.normal_maps["detection"]
     by_score = np.argsort(np.argsort(np.asarray(found.held_out.filtered), kind="stable"))
     assert len(by_score) == len(log_scores)
@@ -96,7 +96,8 @@ def test_a_part_does_not_move_its_own_reading():
     """Scores of one fold change: those of the others are read otherwise, and its own are read as they were."""
     normals, folds = looked(0), folds_of(IMAGES, 0)
     mine = folds[normals.images] == 0
-    changed = normals.maps | {"filtered": normals.maps["filtered"] * torch.where(mine, 3.0, 1.0)[:, None]}
+    thrice = torch.where(mine[:, None], torch.tensor([3.0, 3.0, 9.0]), 1.0)
+    changed = normals.maps | {"filtered": normals.maps["filtered"] * thrice}
     other = dataclasses.replace(normals, maps=changed)
 
     def read(looked):
