@@ -7,8 +7,9 @@ import dataclasses
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from nfad.system.files import inert, replacing
 from nfad.system.progress import Progress
 from nfad.vision.images import load_part, pixels_of, to_view
 
+AnyFinding = TypeVar("AnyFinding", Finding, ForeignFinding)
 RATES = ("false_alarms", "detections", "verdict_error", "good_not_judged", "bad_not_judged")  # the last two are counts
 BOUNDED = ("i_auroc", "p_auroc", "aupro", *VERDICTS)  # what results.csv has intervals of
 
@@ -36,9 +38,16 @@ def write_results(findings: Sequence[Finding], folder: Path, progress: Progress 
     folder.mkdir(parents=True, exist_ok=True)
     written = [_write_csv(folder / "results.csv", _result_lines(findings))]
     written.append(_write_csv(folder / "scores.csv", _score_lines(findings)))
+    return written + _write_reports(findings, _write_report, folder, progress)
+
+
+def _write_reports(
+    findings: Sequence[AnyFinding], write: Callable[[AnyFinding, Path], Path], folder: Path, progress: Progress | None
+) -> list[Path]:
+    written = []
     for done, finding in enumerate(findings, start=1):
         name = "report.html" if len(findings) == 1 else f"report-{_file_name(finding)}.html"
-        written.append(_write_report(finding, folder / name))
+        written.append(write(finding, folder / name))
         if progress:
             progress("writing reports", done, len(findings))
     return written
@@ -100,12 +109,7 @@ def write_foreign(findings: Sequence[ForeignFinding], folder: Path, progress: Pr
                 told = [str(sample.path), sample.kind, sample.domain, int(sample.anomalous), arm.name]
                 scores.append([*names, *told, f"{score:.6g}", f"{arm.threshold:.6g}", verdict])
     written = [_write_csv(folder / "results.csv", lines), _write_csv(folder / "scores.csv", scores)]
-    for done, finding in enumerate(findings, start=1):
-        name = "report.html" if len(findings) == 1 else f"report-{_file_name(finding)}.html"
-        written.append(_write_foreign_report(finding, folder / name))
-        if progress:
-            progress("writing reports", done, len(findings))
-    return written
+    return written + _write_reports(findings, _write_foreign_report, folder, progress)
 
 
 def _write_foreign_report(finding: ForeignFinding, path: Path) -> Path:
