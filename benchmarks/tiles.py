@@ -162,14 +162,16 @@ def main() -> None:
                 judged = apart("judge", folder, path)
                 base = base or judged["seconds"]
                 flagged, found = ([verdict != "normal" for verdict, _ in judged[each]] for each in ("good", "bad"))
+                good, bad = (np.array([score for _, score in judged[each]]) for each in ("good", "bad"))
+                ranked = float((bad[:, None] > good).mean())  # image AUROC; ties count for nothing
                 rows.append(
                     f"| {name} | {kind} | {sum(flagged)} of {len(flagged)} | {sum(found)} of {len(found)} | "
-                    f"{judged['at_blot']} of {len(found)} | {judged['seconds'] / base:.1f} | {judged['memory']} MB | "
-                    + (f"{fitted['memory']} MB |" if kind == "torch" else "|")
+                    f"{ranked:.2f} | {judged['at_blot']} of {len(found)} | {judged['seconds'] / base:.1f} | "
+                    f"{judged['memory']} MB | " + (f"{fitted['memory']} MB |" if kind == "torch" else "|")
                 )
     head = [
-        "| view | runs in | good not passed | bad not passed | map highest at it | time | memory | of the fit |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| view | runs in | good stopped | bad stopped | AUROC | map highest there | time | memory | of the fit |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     text = "\n".join([*head, *rows, "", "The exports beside torch:", *parities])
     print(text)
