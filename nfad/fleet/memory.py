@@ -6,20 +6,21 @@ Measured by `benchmarks/memory.py`, whose table says how far each fit stayed bel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image
 
 from nfad.config import Config
-from nfad.fitting.crossfit import DAMAGED, FOLDS, MOST
+from nfad.fitting.crossfit import FOLDS, MOST
 from nfad.hosts.training import ROOM
 from nfad.paper.plan import student_pass
-from nfad.reference.placed import regions_a_side
+from nfad.reference.placed import places_a_side, regions_a_side
 from nfad.vision.caching import CAPACITY
 from nfad.vision.named import EMBEDDED_ARCHITECTURE
 from nfad.vision.teacher import load_teacher
+from nfad.vision.tiles import AT_ONCE
 from nfad.vision.weights import UNTRAINED
 
 BASE = 0.9e9  # Python, torch and Ray's worker before any work
@@ -28,7 +29,7 @@ PASS = 400  # bytes a pixel of the view that a pass of the network holds at once
 PHOTO = 24  # bytes a pixel of a photo that is opened and shrunk
 PIXELS = 4_000_000  # of a photo that nobody has looked at
 HALF, FLOAT, DOUBLE = 2, 4, 8
-MAPS = 4  # token maps of a view that are kept until all are scored
+COPIES = 8  # of a view seen in tiles and of its tokens, while it is looked at
 SHOWN = 3  # maps of a prediction
 WIDE, DEEP, TRAINED = 384, 8, 3  # of hosts: channels and layers at the most, passes whose values a step holds
 
@@ -49,12 +50,11 @@ class Network:
 
 def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int = 1) -> int:
     """Bytes that a fit on so many photos of so many pixels takes at its peak, at the most."""
-    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    network = _network_of(config)
     views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else 0
-    kept = (photos + views) * network.token_bytes + 6 * photos * config.size**2
-    scored = photos + views + min(DAMAGED, views)
-    found = MAPS * FLOAT * scored * network.grid**2
-    taken = _pass(config, network) + threads * PHOTO * pixels + kept + found
+    stores = photos * network.token_bytes, views * network.token_bytes, 6 * photos * config.size**2
+    kept = sum(store if config.room is None else min(store, config.room) for store in stores)
+    taken = _pass(config, network) + threads * PHOTO * pixels + kept
     taken += _folds(network, photos + views) if views else 0
     if config.reference == "nearest":
         taken += 2 * FLOAT * photos * network.grid**2 * sum(network.channels)  # all tokens, while a bank is chosen
@@ -65,7 +65,7 @@ def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int =
 
 def judge_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
     """The same of a model that judges so many photos and gives their maps back."""
-    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    network = _network_of(config)
     model = sum(c * c * FLOAT for c in network.channels) * (2 + len(config.rank))
     given = SHOWN * FLOAT * photos * config.size**2
     return round(BASE + MARGIN * (_pass(config, network) + PHOTO * pixels + model + given))
@@ -73,7 +73,7 @@ def judge_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
 
 def cell_memory(config: Config, photos: int, tested: int, pixels: int = PIXELS, shifts: int = 1) -> int:
     """The same of a table's cell: a fit, the test under so many shifts, and a teacher that remembers both."""
-    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    network = _network_of(config)
     views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else photos
     remembered = min(CAPACITY, 2 * (views + photos + shifts * tested) * network.token_bytes)
     maps = 2 * SHOWN * FLOAT * tested * config.size**2  # for the metrics, and for their curves
@@ -82,7 +82,7 @@ def cell_memory(config: Config, photos: int, tested: int, pixels: int = PIXELS, 
 
 def host_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
     """The same of another detector: all normals at once, the features that training keeps, and three of a batch."""
-    network = _network(config.teacher, config.blocks, config.prior_blocks, config.size)
+    network = _network_of(config)
     views = FLOAT * 3 * photos * config.size**2
     # Hosts read finer stages than the config names, or a ViT's eight blocks; training keeps no more than ROOM.
     tokens = network.grid**2 * max(*network.channels, WIDE)
@@ -104,7 +104,10 @@ def pixels_of(images: Sequence[Path], looked_at: int = 3) -> int:
 
 
 def _pass(config: Config, network: Network) -> int:
-    return 2 * network.weights + PASS * config.batch * config.size**2
+    if not config.tiled:
+        return 2 * network.weights + PASS * config.batch * config.size**2
+    held = FLOAT * config.at_once * (3 * config.size**2 + network.grid**2 * sum(network.channels))
+    return 2 * network.weights + PASS * AT_ONCE + COPIES * held
 
 
 def _folds(network: Network, views: int) -> int:
@@ -112,8 +115,14 @@ def _folds(network: Network, views: int) -> int:
     regions = [regions_a_side(network.grid, c, views) ** 2 for c in network.channels]
     squares = [count * c * c for count, c in zip(regions, network.channels, strict=True)]
     moments = 2 * DOUBLE * sum(c * c for c in network.channels)
-    a_fold = DOUBLE * network.grid**2 * sum(network.channels) + FLOAT * sum(squares) + moments
+    a_fold = DOUBLE * places_a_side(network.grid) ** 2 * sum(network.channels) + FLOAT * sum(squares) + moments
     return FOLDS * (a_fold + (FLOAT + DOUBLE) * max(squares)) + DOUBLE * sum(squares)
+
+
+def _network_of(config: Config) -> Network:
+    side = config.tile if config.tile and config.tiled else config.size
+    network = _network(config.teacher, config.blocks, config.prior_blocks, side)
+    return replace(network, grid=network.grid * config.size // side)
 
 
 @lru_cache(maxsize=8)

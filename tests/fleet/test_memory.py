@@ -38,6 +38,7 @@ def fitted(folder, preset, changes, photos):
         ("embedded-fast", {"size": 128, "acquisitions": 16}, 10),
         pytest.param("embedded-fast", {}, 20, marks=pytest.mark.slow),
         pytest.param("embedded-fast", {"size": 448}, 40, marks=pytest.mark.slow),
+        pytest.param("embedded-fast", {"size": 1024, "tile": 256, "acquisitions": 16}, 10, marks=pytest.mark.slow),
         pytest.param("embedded", {"acquisitions": 40}, 20, marks=pytest.mark.slow),
         pytest.param("embedded", {"acquisitions": 0, "reference": "nearest"}, 40, marks=pytest.mark.slow),
     ],
