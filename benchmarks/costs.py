@@ -6,7 +6,7 @@
 - the operator: a forward pass with the three read-outs against one with the control alone
 - folding: the embedded CNN as timm builds it against the folded one that is used, a batch of 8
 - memory kept by malloc: the embedded CNN on a batch of 8, in a process as it comes / in one after keep_freed_memory()
-- predict's memory: peak resident memory after 50 and after 400 images
+- predict's memory: peak resident memory, with the fit before it, after 50 and after 400 images
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def main() -> None:
     for count, _ in enumerate(stream, start=1):
         if count == 50:
             first = peak()
-    lines += ["", f"Peak resident memory of predict: {first:.0f} MiB after 50 images, {peak():.0f} MiB after 400."]
+    lines += ["", f"Peak memory, with the fit before: {first:.0f} MiB after predict has seen 50 images, {peak():.0f} MiB after 400."]
     print(lines[-1])
     RESULTS.write_text("\n".join(lines) + "\n")
 
