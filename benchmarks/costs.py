@@ -143,7 +143,8 @@ def main() -> None:
     for count, _ in enumerate(stream, start=1):
         if count == 50:
             first = peak()
-    lines += ["", f"Peak memory, with the fit before: {first:.0f} MiB after predict has seen 50 images, {peak():.0f} MiB after 400."]
+    told = f"{first:.0f} MiB after predict has seen 50 images, {peak():.0f} MiB after 400."
+    lines += ["", f"Peak memory, with the fit before: {told}"]
     print(lines[-1])
     RESULTS.write_text("\n".join(lines) + "\n")
 
