@@ -69,9 +69,7 @@ class Networks(nn.Module):
         if not isinstance(teacher, (VitTeacher, CnnTeacher, Tiled)):
             raise NfadError(f"a detector over {type(teacher).__name__} cannot be exported; load it from its file first")
         self.teacher = teacher
-        self.network = (
-            teacher.teacher if isinstance(teacher, Tiled) else teacher
-        ).network  # registered, so that an exporter finds parameters and no literals
+        self.network = teacher.network  # registered, so that an exporter finds parameters and no literals
         reference = detector.scorer.reference
         self.student = reference if isinstance(reference, Student) else None
         self.prior = detector.config.foreground
@@ -104,7 +102,7 @@ class OneTile(nn.Module):
 
     def __init__(self, teacher: Tiled) -> None:
         super().__init__()
-        self.teacher, self.network = teacher.teacher, teacher.teacher.network
+        self.teacher, self.network = teacher.teacher, teacher.network
         self(torch.zeros(1, 3, teacher.tile, teacher.tile))  # once for real, as above
 
     def forward(self, tiles: Float[Tensor, "image 3 side side"]) -> tuple[Tensor, ...]:
@@ -117,7 +115,7 @@ class Prior(nn.Module):
 
     def __init__(self, teacher: Tiled, size: int) -> None:
         super().__init__()
-        self.teacher, self.network = teacher, teacher.teacher.network
+        self.teacher, self.network = teacher, teacher.network
         self(torch.zeros(1, 3, size, size))
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image token"]:

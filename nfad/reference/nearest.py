@@ -35,7 +35,7 @@ class Nearest:
         `exclude` gives each image's index among the training images: its own tokens are left out, or calibration
         would find distance zero. Tokens come from any device, and the nearest are given on it.
         """
-        room = ROOM // (4 * len(self.bank))  # tokens
+        room = max(1, ROOM // (4 * len(self.bank)))  # tokens
         if len(tokens) == 1 and tokens.shape[1] > room:
             return torch.cat([self(some, exclude) for some in tokens.split(room, dim=1)], dim=1)
         some = max(1, room // tokens.shape[1])  # images

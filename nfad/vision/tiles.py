@@ -53,7 +53,7 @@ class Tiled:
     region: Region | None = None
 
     def __init__(self, teacher: VitTeacher | CnnTeacher, size: int, tile: int) -> None:
-        self.teacher, self.tile = teacher, tile
+        self.teacher, self.network, self.tile = teacher, teacher.network, tile
         self.identity, self.channels, self.device = teacher.identity, teacher.channels, teacher.device
         self._pixels = tile // teacher.grid  # a token's side
         self.grid = size // self._pixels

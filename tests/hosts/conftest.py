@@ -1,5 +1,6 @@
 import pytest
 import torch
+from hosts.watched import Watched
 from parts import part
 from torch import nn
 
@@ -26,3 +27,8 @@ def backbone(network):
         return [shallow, network[1](shallow)]
 
     return maps
+
+
+@pytest.fixture
+def host(backbone, images):
+    return Watched(backbone, [maps.mean(dim=0, keepdim=True) for maps in backbone(images)])
