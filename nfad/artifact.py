@@ -35,9 +35,10 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 7
+FORMAT = 8
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
+BESIDE = "beside."  # before the names of the second look's tensors
 RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
 Part = TypeVar("Part")
 
@@ -56,16 +57,18 @@ class Fitted:
     judgeable: Judgeable | None = None  # None where every photo is judged (acquisitions=0)
     choice: Choice | None = None  # of the evidence, where there was one
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
+    beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
     sha256: str = ""  # of the file it was loaded from
 
 
 def save(detector: Fitted, path: Path) -> Path:
     """A model file is whole or absent."""
-    tensors = _tensors(detector.scorer, detector.judgeable)
-    if detector.teacher.region is not None:
-        tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
-    header = {
-        "format": FORMAT,
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _write({"format": FORMAT, **_header(detector)}, _tensors(detector), path)
+
+
+def _header(detector: Fitted) -> dict[str, Any]:
+    return {
         "config": detector.config.as_dict(),
         "teacher": dataclasses.asdict(detector.teacher.identity),
         "families": [list(names) for names in detector.scorer.operator.families],
@@ -77,9 +80,8 @@ def save(detector: Fitted, path: Path) -> Path:
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
         "ratios": detector.ratios,
+        "beside": detector.beside and _header(detector.beside),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return _write(header, tensors, path)
 
 
 def _write(header: Mapping[str, Any], tensors: dict[str, Tensor], path: Path) -> Path:
@@ -116,7 +118,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
     scores are not read in their light and every photo is judged."""
 
     if header["format"] >= READ:
-        return {"ratios": ANY_RATIO, **header, "format": FORMAT}
+        return {"ratios": ANY_RATIO, "beside": None, **header, "format": FORMAT}
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -133,6 +135,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         "reading": None,
         "choice": None,
         "ratios": ANY_RATIO,
+        "beside": None,
         "format": FORMAT,
     }
 
@@ -176,7 +179,14 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> Fitted:
+    """`weights` are those of the first teacher, where this machine keeps them."""
     header, tensors = read_header(path)
+    return dataclasses.replace(_fitted(path, header, tensors, weights, device), sha256=sha256_of(path))
+
+
+def _fitted(
+    path: Path, header: Mapping[str, Any], tensors: dict[str, Tensor], weights: str | None, device: torch.device
+) -> Fitted:
     config = Config.from_dict(header["config"])
     if weights is not None:
         config = dataclasses.replace(config, weights=weights)
@@ -188,6 +198,10 @@ def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> 
             "pass the original file as weights=FILE (--weights)"
         )
     region = Region(tensors["region"].bool()) if "region" in tensors else None
+    beside = None
+    if header["beside"]:
+        within = {key.removeprefix(BESIDE): tensor for key, tensor in tensors.items() if key.startswith(BESIDE)}
+        beside = _fitted(path, header["beside"], within, None, device)
     return Fitted(
         config=config,
         teacher=teacher if region is None else looking_at(teacher, region),
@@ -199,11 +213,20 @@ def load(path: Path, weights: str | None = None, device: torch.device = CPU) -> 
         judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
         choice=header["choice"] and Choice.from_dict(header["choice"]),
         ratios=tuple(header["ratios"]),
-        sha256=sha256_of(path),
+        beside=beside,
     )
 
 
-def _tensors(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
+def _tensors(detector: Fitted) -> dict[str, Tensor]:
+    tensors = _of_look(detector.scorer, detector.judgeable)
+    if detector.teacher.region is not None:
+        tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
+    if detector.beside is not None:
+        tensors |= {BESIDE + key: tensor for key, tensor in _tensors(detector.beside).items()}
+    return tensors
+
+
+def _of_look(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for index, placed in enumerate(scorer.placed or ()):
         tensors |= _parts(f"placed.{index}", placed)
@@ -223,7 +246,7 @@ def _tensors(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     return {key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()}
 
 
-def _scorer(config: Config, header: dict, tensors: dict[str, Tensor], teacher: Teacher) -> Scorer:
+def _scorer(config: Config, header: Mapping[str, Any], tensors: dict[str, Tensor], teacher: Teacher) -> Scorer:
     blocks = range(len(config.blocks))
     operator = Operator(
         bases=tuple(tensors[f"operator.{index}.basis"] for index in blocks),

@@ -20,7 +20,7 @@ import torch
 from nfad.config import Config
 from nfad.detector import Detector
 from nfad.errors import NfadError
-from nfad.system.progress import Progress, Skip
+from nfad.system.progress import Progress, Skip, named
 from nfad.system.results import key_of
 from nfad.verdict.choice import Candidate, cheapest_of_the_best
 from nfad.vision.devices import device_of
@@ -33,6 +33,7 @@ CANDIDATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "embedded-fast": ("embedded-fast", {}),
     "embedded-fast, 448²": ("embedded-fast", {"size": 448}),
     "embedded": ("embedded", {}),
+    "embedded-both": ("embedded-both", {}),
 }
 LOOKS = 5  # whose median is a photo's time
 
@@ -63,8 +64,9 @@ def fit_auto(
         config = Config.preset(preset, **changes | dict(own))
         if not config.acquisitions:
             raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
-        teacher = tiled_teacher(*config.sight, device_of(device))
-        took = _milliseconds(teacher, config.size)
+        looks = (config, config.second)
+        teachers = [tiled_teacher(*look.sight, device_of(device)) for look in looks if look]
+        took = sum(_milliseconds(teacher, config.size) for teacher in teachers)
         if budget is not None and took > budget:
             tried.append(Candidate(name, took))
             continue
@@ -75,18 +77,19 @@ def fit_auto(
             detector = Detector.fit(
                 images,
                 config,
-                progress=None if progress is None else _named(progress, name),
+                progress=named(progress, name),
                 skip=_nobody if told and skip is not None else skip,
                 doubt=None if told else doubt,
                 strict=strict,
                 mask=mask,
-                teacher=teacher,
+                teacher=teachers[0],
+                second=teachers[1] if len(teachers) > 1 else None,
             )
             told = True
             if kept is not None:
                 detector.save(kept)
         assert detector.choice is not None
-        tried.append(Candidate(name, took, detector.choice.evidence, max(detector.choice.found.values())))
+        tried.append(Candidate(name, took, detector.choice.evidence, detector.choice.found_by_evidence))
         fitted[name] = detector
     if not fitted:
         fastest = min(tried, key=lambda each: each.milliseconds)
@@ -125,10 +128,6 @@ def _key(images: Sequence[ImageLike], config: Config, strict: bool, mask: ImageL
 
     of = {"images": [told(image) for image in images], "mask": [] if mask is None else told(mask), "strict": strict}
     return key_of(of | {"config": config.as_dict()})
-
-
-def _named(progress: Progress, name: str) -> Progress:
-    return lambda task, done, total: progress(f"{name}: {task}", done, total)
 
 
 def _nobody(_: object, __: str) -> None:

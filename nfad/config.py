@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nfad.errors import NfadError
+from nfad.system.checks import check_type, one_of, within
 
+DEFAULT = "embedded-both"  # preset
 REFERENCES = ("student", "nearest", "linear")
 ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
@@ -38,6 +39,7 @@ class Config:
     weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
     blocks: tuple[int, ...] = (2, 4, 6, 8)
     prior_blocks: tuple[int, ...] = (9, 11)
+    beside: str | None = None  # a preset whose teacher looks at the same view as well: the mean of both counts
     # what is expected of a normal token
     reference: str = "linear"
     order: str = "filter-then-fit"
@@ -79,18 +81,19 @@ class Config:
 
     def __post_init__(self) -> None:
         for field_ in dataclasses.fields(self):
-            _check_type(field_.name, str(field_.type), getattr(self, field_.name))
-        _one_of("reference", self.reference, REFERENCES)
-        _one_of("order", self.order, ORDERS)
-        _one_of("basis", self.basis, BASES)
-        _one_of("interventions", self.interventions, ("paper", "wide"))
-        _one_of("localization", self.localization, ("detection", "global"))
+            check_type(field_.name, str(field_.type), getattr(self, field_.name))
+        one_of("reference", self.reference, REFERENCES)
+        one_of("order", self.order, ORDERS)
+        one_of("basis", self.basis, BASES)
+        one_of("interventions", self.interventions, ("paper", "wide"))
+        one_of("localization", self.localization, ("detection", "global"))
         self._settle_gate()
         self._settle_holdout()
-        _within("variance", self.variance, 0, 1)
-        _within("top_fraction", self.top_fraction, 0, 1)
-        _within("false_alarm_rate", self.false_alarm_rate, 0, 1)
-        _within("mask", self.mask, -1e-9, 1)
+        self._check_beside()
+        within("variance", self.variance, 0, 1)
+        within("top_fraction", self.top_fraction, 0, 1)
+        within("false_alarm_rate", self.false_alarm_rate, 0, 1)
+        within("mask", self.mask, -1e-9, 1)
         if self.acquisitions < 0:
             raise NfadError(f"acquisitions must be 0 or a number of views; got {self.acquisitions}")
         for name in ("size", "bank", "epochs", "batch", "pairs", "displacements", "basis_size"):
@@ -135,6 +138,33 @@ class Config:
         if self.basis_size is not None:
             raise NfadError("basis_size has no effect with tiles, one of which is what interventions are seen on")
 
+    def _check_beside(self) -> None:
+        if self.beside is None:
+            return
+        one_of("beside", self.beside, tuple(name for name, preset in PRESETS.items() if "beside" not in preset))
+        if not self.joinable:
+            raise NfadError(
+                "beside needs acquisitions, a reference other than the student, and localization='detection': leave it "
+                "out, or them as they are"
+            )
+
+    @property
+    def joinable(self) -> bool:
+        """Whether another teacher's look can stand beside: both are brought to the same units by normals ×
+        acquisitions."""
+        return self.cross_fitted and self.localization == "detection"
+
+    @property
+    def second(self) -> Config | None:
+        """The settings of the look beside this one: its preset's teacher and filter, and the rest as here. A family
+        that is not filtered here is not filtered there."""
+        if self.beside is None:
+            return None
+        other = Config.from_dict(PRESETS[self.beside])
+        own = {name: getattr(other, name) for name in ("teacher", "weights", "blocks", "prior_blocks")}
+        rank = {family: share for family, share in other.rank.items() if self.rank.get(family)}
+        return dataclasses.replace(self, beside=None, rank=rank, **own)
+
     @property
     def tiled(self) -> bool:
         """Whether a view is more than one tile."""
@@ -172,16 +202,16 @@ class Config:
                     f"{name} has no effect with localization='detection'; leave it out or set localization='global'"
                 )
         if self.local_share is not None and self.incidence is not None and self.gate is not None:
-            _within("local_share", self.local_share, -1e-9, 1)
-            _one_of("incidence", self.incidence, ("columns", "rotated"))
-            _one_of("gate", self.gate, ("participation", "magnitude"))
+            within("local_share", self.local_share, -1e-9, 1)
+            one_of("incidence", self.incidence, ("columns", "rotated"))
+            one_of("gate", self.gate, ("participation", "magnitude"))
 
     def _settle_holdout(self) -> None:
         """Closed-form references are cross-fitted: nothing is held out, and a share to hold out would do nothing."""
-        _one_of("evidence", self.evidence, EVIDENCE)
+        one_of("evidence", self.evidence, EVIDENCE)
         if not self.cross_fitted:
             object.__setattr__(self, "holdout", HOLDOUT if self.holdout is None else self.holdout)
-            _within("holdout", self.holdout or 0.0, 0, 1)
+            within("holdout", self.holdout or 0.0, 0, 1)
         elif self.holdout is not None:
             raise NfadError(
                 "holdout has no effect on a cross-fitted reference, whose normals all set the threshold; leave it out "
@@ -207,20 +237,19 @@ class Config:
     @property
     def candidates(self) -> tuple[str, ...]:
         """The evidence a fit chooses from."""
-        both = self.cross_fitted and self.localization == "detection"
-        if not both or self.evidence == "filtered":
+        if not self.joinable or self.evidence == "filtered":
             return ("filtered",)
         return ("filtered", *PLACED) if self.evidence == "auto" else (self.evidence,)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
-        """`paper`, `embedded` or `embedded-fast`, with any field changed."""
-        _one_of("preset", name, tuple(PRESETS))
+        """`embedded-both`, `embedded`, `embedded-fast` or `paper`, with any field changed."""
+        one_of("preset", name, tuple(PRESETS))
         return cls.from_dict(PRESETS[name]).changed(**changes)
 
     def changed(self, **changes: Any) -> Config:
         """The same with other settings, and with what they imply: a student's order, the gate's of a gated map, more
-        pairs without acquisitions."""
+        pairs without acquisitions, no second look where there can be none or the teacher is another."""
         values = self.as_dict()
         if changes.get("reference") == "student":  # it is trained on raw tokens
             values["order"] = "fit-then-filter"
@@ -231,6 +260,9 @@ class Config:
             values["holdout"] = None
         if bool(acquisitions) != bool(self.acquisitions) and self.pairs == PAIRS[bool(self.acquisitions)]:
             values["pairs"] = PAIRS[bool(acquisitions)]
+        alone = not acquisitions or reference == "student" or changes.get("localization") == "global"
+        if alone or changes.get("teacher", self.teacher) != self.teacher:
+            values["beside"] = None
         return self.from_dict(values | {RENAMED.get(name, name): value for name, value in changes.items()})
 
     @classmethod
@@ -244,46 +276,6 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
-
-
-def _check_type(name: str, kind: str, value: Any) -> None:
-    """A setting may come from a command line or a file: its type is checked before anything is computed."""
-    if value is None and kind.endswith("| None"):
-        return
-    kind = kind.removesuffix(" | None")
-
-    def is_number(item: Any) -> bool:
-        return isinstance(item, (int, float)) and not isinstance(item, bool) and math.isfinite(item)
-
-    def is_whole(item: Any) -> bool:
-        return isinstance(item, int) and not isinstance(item, bool)
-
-    fits, rule = {
-        "int": (is_whole(value), "a whole number"),
-        "float": (is_number(value), "a number"),
-        "bool": (isinstance(value, bool), "true or false"),
-        "str": (isinstance(value, str), "a word"),
-        "tuple[int, ...]": (
-            isinstance(value, (list, tuple)) and all(is_whole(item) for item in value),
-            "a list of whole numbers, e.g. [2, 4]",
-        ),
-        "Mapping[str, int | float]": (
-            isinstance(value, Mapping) and all(is_number(item) and item >= 0 for item in value.values()),
-            'a number for each family, e.g. {"photometric": 16}',
-        ),
-    }[kind]
-    if not fits:
-        raise NfadError(f"{name} must be {rule}; got {value!r}")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise NfadError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low < value < high:
-        raise NfadError(f"{name} must lie between {max(low, 0):g} and {high:g}; got {value:g}")
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -307,6 +299,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch": 16,
     },
     "embedded": {},
+    "embedded-both": {"beside": "embedded-fast"},
     # A CNN's stages are shallow and narrow: more than C/16 of light, or any noise family, costs it real defects.
     "embedded-fast": {
         "teacher": "embedded-cnn",

@@ -19,10 +19,11 @@ from torch import Tensor
 
 from nfad import artifact
 from nfad.artifact import Fitted
-from nfad.config import Config
+from nfad.config import DEFAULT, Config
 from nfad.errors import NfadError
-from nfad.fitting.calibration import as_taken, split
+from nfad.fitting.calibration import Calibrated, as_taken, split
 from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
+from nfad.fitting.joining import joined
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
@@ -31,7 +32,8 @@ from nfad.fitting.views import ViewCache, check_enough, judged_ratios
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, z_scored
-from nfad.system.progress import Progress, Skip
+from nfad.reference.scoring import joined as both
+from nfad.system.progress import Progress, Skip, named
 from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
 from nfad.vision.devices import device_of
@@ -44,6 +46,8 @@ from nfad.vision.tiles import Tiled, looking_at, tiled_teacher
 
 class Detector(Fitted):
     """A fitted detector. Immutable: another false-alarm rate is another Detector over the same parts."""
+
+    beside: Detector | None = None  # narrower than a Fitted's
 
     @classmethod
     def fit(
@@ -58,6 +62,7 @@ class Detector(Fitted):
         mask: ImageLike | None = None,
         workdir: Path | None = None,
         teacher: Teacher | None = None,
+        second: Teacher | None = None,
         device: str = "auto",
     ) -> Detector:
         """Fit on normal images (paths or uint8/uint16 arrays).
@@ -68,10 +73,10 @@ class Detector(Fitted):
         is no detector of such images: an error names them, copies and empty ones before the work begins.
         `mask` is an image of the photos' shape, bright where to look: what lies under the rest moves no verdict.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
-        for this config, to share it among many fits. `device` is where networks run (auto, cpu, cuda, cuda:1, mps,
-        xpu), unless the teacher says so; it is no part of the model.
+        for this config, to share it among many fits, and `second` that of the look beside it. `device` is where
+        networks run (auto, cpu, cuda, cuda:1, mps, xpu), unless a teacher says so; it is no part of the model.
         """
-        config = config or Config()
+        config = config or Config.preset(DEFAULT)
         if mask is not None and config.reference == "student":
             raise NfadError("a student looks at whole photos; leave the mask out or choose another reference")
         where = device_of(device)  # a device that is not there is told of now, not after all images are read
@@ -86,28 +91,39 @@ class Detector(Fitted):
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
-            teacher = teacher or tiled_teacher(*config.sight, where)
-            if config.tiled and not isinstance(teacher, Tiled):
-                raise NfadError(f"tiles need a teacher of their own, not {type(teacher).__name__}; leave it out")
-            if region is not None:
-                teacher = looking_at(teacher, region)
-            cache = TokenCache(teacher, views, config.at_once, directory, room=config.room)
-            normal = normal_moments(cache, teacher, fit, progress)
-            moved = intervention_moments(cache, teacher, config, fit, progress)
-            operator = estimate_operator(config, normal, moved)
-            scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
-            calibrate = in_all_lights if config.acquisitions else as_taken
-            calibrated = calibrate(config, scorer, cache, teacher, held, fit, directory, progress)
+            ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
+
+            def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
+                own = Path(tempfile.mkdtemp(dir=directory))
+                teacher = teacher or tiled_teacher(*config.sight, where)
+                if config.tiled and not isinstance(teacher, Tiled):
+                    raise NfadError(f"tiles need a teacher of their own, not {type(teacher).__name__}; leave it out")
+                if region is not None:
+                    teacher = looking_at(teacher, region)
+                cache = TokenCache(teacher, views, config.at_once, own, room=config.room)
+                normal = normal_moments(cache, teacher, fit, progress)
+                moved = intervention_moments(cache, teacher, config, fit, progress)
+                operator = estimate_operator(config, normal, moved)
+                scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
+                calibrate = in_all_lights if config.acquisitions else as_taken
+                return teacher, calibrate(config, scorer, cache, teacher, held, fit, own, progress)
+
+            other, beside = config.second, None
+            if other is None:
+                teacher, calibrated = look(config, teacher, progress)
+            else:
+                names = (config.teacher, other.teacher)
+                teacher, calibrated = look(config, teacher, named(progress, names[0]))
+                second, also = look(other, second, named(progress, names[1]))
+                calibrated, also = joined(calibrated, also, names, config.false_alarm_rate)
+                beside = cls(other, second, fitted_on=len(fit), ratios=ratios, **also.kept)
         doubts += calibrated.doubts
         if strict and doubts:
             raise NfadError(doubts_told(doubts, views.images))
         if doubt:
             for place, why in doubts:
                 doubt(views.images[place], why)
-        parts = {name: value for name, value in vars(calibrated).items() if name != "doubts"}
-        stretched = config.acquisitions and config.resize is None
-        ratios = judged_ratios(views.ratios) if stretched else ANY_RATIO
-        return cls(config, teacher, fitted_on=len(fit), ratios=ratios, **parts)
+        return cls(config, teacher, fitted_on=len(fit), ratios=ratios, beside=beside, **calibrated.kept)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -129,8 +145,13 @@ class Detector(Fitted):
         return self.rule.threshold
 
     @property
+    def looks(self) -> tuple[Detector, ...]:
+        """Itself, and the one beside it."""
+        return (self,) if self.beside is None else (self, self.beside)
+
+    @property
     def architecture(self) -> str:
-        return self.teacher.identity.architecture
+        return " and ".join(look.teacher.identity.architecture for look in self.looks)
 
     @property
     def exported(self) -> str:
@@ -210,7 +231,9 @@ class Detector(Fitted):
             tokens, prior = self.teacher.tokens_and_prior(views)
         else:
             tokens = self.teacher.tokens(views)
-        return self._from_tokens(tokens, predicted, prior, photo_numbers(looked_at(self.teacher.region, views)))
+        numbers = photo_numbers(looked_at(self.teacher.region, views))
+        found = self._from_tokens(tokens, predicted, prior, numbers)
+        return found if self.beside is None else both(found, self.beside.predict_tensor(views))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""
@@ -222,7 +245,12 @@ class Detector(Fitted):
 
         `device` is where its networks run, wherever it was fitted.
         """
-        return cls(**vars(artifact.load(Path(path), weights, device_of(device))))
+        return cls._of(artifact.load(Path(path), weights, device_of(device)))
+
+    @classmethod
+    def _of(cls, fitted: Fitted) -> Detector:
+        parts: dict[str, Any] = {**vars(fitted), "beside": fitted.beside and cls._of(fitted.beside)}
+        return cls(**parts)
 
     @torch.inference_mode()
     def _from_tokens(

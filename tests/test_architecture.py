@@ -11,8 +11,8 @@ ROOT = Path(nfad.__file__).parent
 ROOMS = {
     "errors": set(),
     "operator": set(),
-    "config": {"errors"},
     "system": {"errors"},
+    "config": {"errors", "system"},
     "stats": {"errors"},
     "records": set(),
     "vision": {"errors", "records"},

@@ -105,3 +105,30 @@ def test_without_acquisitions_every_intervention_is_seen_on_more_images():
 )
 def test_evidence_by_place_is_a_candidate_where_it_can_be_made(changes, candidates):
     assert Config.preset("embedded", **changes).candidates == candidates
+
+
+def test_the_look_beside_has_its_presets_teacher_and_the_rest_of_the_first():
+    both = Config.preset("embedded-both", size=128, seed=3, acquisitions=40, foreground=True)
+    fast = Config.preset("embedded-fast", size=128, seed=3, acquisitions=40, foreground=True)
+    assert both.second == fast and fast.second is None
+    assert Config.preset("embedded-both", rank={}).second.rank == {}  # what is not filtered here is not there either
+
+
+@pytest.mark.parametrize(
+    "changes", [{"acquisitions": 0}, {"reference": "student"}, {"localization": "global"}, {"teacher": "dinov3"}]
+)
+def test_where_there_can_be_no_second_look_there_is_none(changes):
+    assert Config.preset("embedded-both", **changes).beside is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"beside": "embedded-both"}, "beside must be one of paper, embedded, embedded-fast"),
+        ({"beside": "embedded-fast", "acquisitions": 0}, "beside needs acquisitions"),
+        ({"beside": "embedded-fast", "localization": "global"}, "beside needs acquisitions"),
+    ],
+)
+def test_a_second_look_that_cannot_be_is_refused(changes, told):
+    with pytest.raises(NfadError, match=told):
+        Config(**changes)

@@ -21,6 +21,8 @@ VARIANTS = [
     {"reference": "nearest", "order": "filter-then-fit", "localization": "global", "nudges": 2},
     {"reference": "nearest", "order": "fit-then-filter", "localization": "global", "gate": "magnitude"},
     {"reference": "student", "order": "fit-then-filter"},
+    {"reference": "linear", "beside": "embedded-fast"},
+    {"reference": "nearest", "beside": "embedded-fast", "nudges": 1, "foreground": True},
 ]
 
 

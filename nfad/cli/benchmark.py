@@ -27,6 +27,7 @@ from nfad.cli.options import (
     spread,
 )
 from nfad.cli.terminal import err, note, out, progress_bars, settings
+from nfad.config import DEFAULT
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder, strict_json
 
@@ -126,7 +127,7 @@ def benchmark(
     own = {"normals": normals, "photos": photos, "rate": rate}
     if table == "verdict":
         config = config_from(
-            preset or "embedded", setting, teacher=teacher, weights=weights, reference=reference, size=size,
+            preset or DEFAULT, setting, teacher=teacher, weights=weights, reference=reference, size=size,
             foreground=foreground or None,
         )  # fmt: skip
         unused = {"severities": severities, "ranks": ranks, "teachers": teachers, "steps": steps, "dry-run": dry_run}
@@ -139,6 +140,8 @@ def benchmark(
         preset or ("embedded-fast" if table == "plugins" else "embedded"), setting, teacher=teacher, weights=weights,
         reference=reference, size=size, foreground=foreground or None,
     )  # fmt: skip
+    if config.beside:
+        raise NfadError("the paper's tables look through one teacher: use --preset embedded or embedded-fast")
     if config.acquisitions and "acquisitions" in settings(setting or []):
         raise NfadError("the paper's tables know no acquisitions: leave --set acquisitions out")
     options = _options(

@@ -11,6 +11,7 @@ from rich.markup import escape
 from nfad.cli.evaluate import evaluation_tables
 from nfad.cli.options import Json
 from nfad.cli.terminal import out, progress_bars
+from nfad.config import DEFAULT
 from nfad.system.files import strict_json
 
 
@@ -18,7 +19,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--out", help="Where the rendered set, the model and the page go.")] = Path(
         "demo"
     ),
-    preset: Annotated[str, typer.Option(help="embedded or embedded-fast.")] = "embedded",
+    preset: Annotated[str, typer.Option(help="embedded-both, embedded or embedded-fast.")] = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Render a small inspection set, fit on its good parts, and compare filtered with unfiltered under each shift.

@@ -29,6 +29,7 @@ from nfad.cli.options import (
     spread,
 )
 from nfad.cli.terminal import note, out, progress_bars
+from nfad.config import DEFAULT
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder, strict_json
 
@@ -55,7 +56,7 @@ def evaluate(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="embedded (offline), embedded-fast, or paper (DINOv3 + student).", show_default="embedded"),
+        typer.Option(help="embedded-both, embedded, embedded-fast (all offline), or paper.", show_default=DEFAULT),
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,
@@ -122,7 +123,7 @@ def evaluate(
     if out_dir:
         ready_folder(out_dir)
     config = config_from(
-        preset or "embedded", setting, teacher=teacher, weights=weights, reference=reference, size=size, seed=seed,
+        preset or DEFAULT, setting, teacher=teacher, weights=weights, reference=reference, size=size, seed=seed,
         foreground=foreground or None, false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
     tested = model is not None and dataset == folder.NAME  # a published set has its split, a plain folder need not

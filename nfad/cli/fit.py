@@ -29,6 +29,7 @@ from nfad.cli.options import (
     changes_from,
 )
 from nfad.cli.terminal import candidate_table, note, out, progress_bars, reporter
+from nfad.config import DEFAULT, PRESETS
 from nfad.data.photos import images_of
 from nfad.errors import NfadError
 from nfad.system.files import ready_folder
@@ -47,7 +48,7 @@ def fit(
         ),
     ],
     model: Annotated[Path, typer.Option("-o", "--out", help="Model file to write, e.g. bottle.nfad.")],
-    preset: FitPreset = "embedded",
+    preset: FitPreset = DEFAULT,
     budget: Annotated[
         str | None,
         typer.Option(help="With --preset auto: the longest a photo may take in a network on this machine, e.g. 20ms."),
@@ -89,7 +90,10 @@ def fit(
     likely defects among them. With --strict these end the fit, copies and empty photos before
     the work begins; nothing is written.
 
-    --preset auto fits several candidates (the embedded CNN, a finer view of it, the embedded ViT)
+    Two embedded networks look at each photo, a ViT and a CNN, and the mean of both counts; a slow line
+    PC takes the CNN alone (--preset embedded-fast).
+
+    --preset auto fits several candidates (the embedded CNN, a finer view of it, the ViT, and both)
     and keeps the one that finds most of the same synthetic defects, the cheapest of equals.
 
     A defect of 10 px in a photo of 4000×3000 is less than a pixel of the default view. --size 3072
@@ -103,7 +107,7 @@ def fit(
         raise NfadError(f"{model} is a folder; name the model file to write, e.g. {model / 'part.nfad'}")
     if model.exists() and not force:
         raise NfadError(f"{model} exists; choose another name or pass --force to replace it")
-    from nfad.config import FEWEST, PRESETS, Config
+    from nfad.config import FEWEST, Config
     from nfad.detector import Detector
 
     changes = changes_from(
@@ -114,9 +118,11 @@ def fit(
     if not auto and preset not in PRESETS:
         raise NfadError(f"preset must be one of {', '.join((*PRESETS, AUTO))}; got {preset!r}")
     milliseconds = _budget(budget, auto)
-    if auto and (own := sorted({"teacher", "weights", "size", "tile", "blocks", "prior_blocks"} & set(changes))):
+    if auto and (
+        own := sorted({"teacher", "weights", "size", "tile", "blocks", "prior_blocks", "beside"} & set(changes))
+    ):
         raise NfadError(f"--preset auto chooses the {own[0]} itself; leave that out, or name another preset")
-    config = Config.preset("embedded" if auto else preset, **changes)
+    config = Config.preset(DEFAULT if auto else preset, **changes)
     if config.tile is not None and not config.tiled:
         raise NfadError(
             f"a view of {config.size}² is one tile of {config.tile}²: make the view larger, e.g. --size 3072 for "

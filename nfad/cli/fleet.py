@@ -15,6 +15,7 @@ from rich.table import Table
 
 from nfad.cli.options import Device, Json, Preset, RayAddress, Setting, Workers, cluster_at, config_from
 from nfad.cli.terminal import err, out
+from nfad.config import DEFAULT
 from nfad.errors import NfadError
 from nfad.system.files import strict_json
 
@@ -33,7 +34,7 @@ def fit(
         Path, typer.Argument(help="A folder with a folder of photos a product, or a CSV file: name, photos, settings.")
     ],
     out_dir: Annotated[Path, typer.Option("-o", "--out", help="Folder for NAME.nfad, one a product.")],
-    preset: Preset = "embedded",
+    preset: Preset = DEFAULT,
     setting: Setting = None,
     stress: Annotated[bool, typer.Option("--stress", help="Also say what each model bears, in NAME-stress.")] = False,
     export: Annotated[str | None, typer.Option(help="Also export each: onnx or openvino, in NAME-onnx.")] = None,

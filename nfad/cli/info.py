@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from rich.table import Table
 
@@ -36,7 +39,7 @@ def info(
 
         header, tensors = read_header(model)
         size = model.stat().st_size
-        columns = [tensors[key].shape[1] for key in sorted(tensors) if key.endswith(".basis")]
+        columns = [tensors[key].shape[1] for key in sorted(tensors) if re.fullmatch(r"operator\.\d+\.basis", key)]
         own = {"format": header["format"], "nuisance_columns": columns}
         if "region" in tensors:
             own["looks_at"] = float(tensors["region"].float().mean())
@@ -47,6 +50,7 @@ def info(
         "model": str(model),
         "bytes": size,
         "teacher": header["teacher"],
+        "beside": _teacher_of(header.get("beside")),
         "config": header["config"],
         "fitted_on": header["fitted_on"],
         "held_out": held.count,
@@ -61,8 +65,10 @@ def info(
         print(json.dumps(facts))
         return
     table = Table(title=str(model), show_header=False)
-    table.add_row("teacher", f"{header['teacher']['name']} ({header['teacher']['architecture']})")
-    table.add_row("weights", f"{header['teacher']['weights']}, SHA-256 {header['teacher']['sha256'][:16]}…")
+    for row, teacher in (("teacher", facts["teacher"]), ("and beside it", facts["beside"])):
+        if teacher:
+            table.add_row(row, f"{teacher['name']} ({teacher['architecture']})")
+            table.add_row("its weights", f"{teacher['weights']}, SHA-256 {teacher['sha256'][:16]}…")
     config = header["config"]
     table.add_row("reference", f"{config['reference']}, {config['order']}")
     ranks = ", ".join(f"{family} {value:g}" for family, value in config["rank"].items())
@@ -105,3 +111,8 @@ def info(
     told = "everything included" if "parity" in own else "teacher weights not included"
     table.add_row("size", f"{size / 1000:.0f} kB ({told})")
     out.print(table)
+
+
+def _teacher_of(beside: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Of the second look, which a model file holds whole and an export by its teacher."""
+    return beside and beside.get("teacher", beside)

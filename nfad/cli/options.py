@@ -20,12 +20,16 @@ from nfad.errors import NfadError
 
 Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a folder by `nfad export`.")]
 Preset = Annotated[
-    str, typer.Option(help="embedded (offline), embedded-fast (slow line PCs), or paper (DINOv3 + student).")
+    str,
+    typer.Option(
+        help="embedded-both (a ViT and a CNN), embedded (the ViT), embedded-fast (the CNN: slow line PCs), or paper."
+    ),
 ]
 FitPreset = Annotated[
     str,
     typer.Option(
-        help="embedded (offline), embedded-fast (slow line PCs), auto (tries and chooses), or paper (DINOv3 + student)."
+        help="embedded-both (a ViT and a CNN, offline), embedded (the ViT), embedded-fast (the CNN: slow line PCs), "
+        "auto (tries and chooses), or paper (DINOv3 + student)."
     ),
 ]
 Teacher = Annotated[

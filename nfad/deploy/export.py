@@ -20,6 +20,7 @@ from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.records import ANOMALOUS, FAMILY_WORDS, NORMAL, NOT_JUDGED
+from nfad.system.checks import one_of
 from nfad.system.files import new_folder, sha256_of
 from nfad.system.progress import Progress
 from nfad.vision.pixels import MAX_PIXELS, MIN_SIDE
@@ -37,8 +38,8 @@ class Options:
     key: bytes | None = field(default=None, repr=False)  # to sign with
 
     def __post_init__(self) -> None:
-        _one_of("--to", self.backend, tuple(GRAPHS))
-        _one_of("--precision", self.precision, tuple(LIMITS))
+        one_of("--to", self.backend, tuple(GRAPHS))
+        one_of("--precision", self.precision, tuple(LIMITS))
         if self.bits not in (8, 16):
             raise NfadError(f"--bits must be 8 or 16; got {self.bits}")
         if self.frame and (min(self.frame) < MIN_SIDE or math.prod(self.frame) > MAX_PIXELS):
@@ -71,11 +72,11 @@ def export(
         raise NfadError("int8 is not to be had of a model that looks in tiles; use --precision fp16, or fp32")
     if progress:
         progress("building the graph", 0, 1)
-    networks = networks_of(detector, options.dynamic_batch)
+    networks = [networks_of(look, options.dynamic_batch) for look in detector.looks]
     if options.precision == "int8":
         from nfad.deploy.quantise import fitted_anew, quantised
 
-        networks = quantised(networks, detector, normals)
+        networks = [quantised(each, look, normals) for each, look in zip(networks, detector.looks, strict=True)]
         shipped = fitted_anew(networks, detector, normals, progress)
     graph = joined(networks, shipped, options.dynamic_batch, options.frame, options.bits)
     if progress:
@@ -137,6 +138,7 @@ def metadata_of(detector: Detector, model: Path, options: Options) -> dict[str, 
         "choice": detector.choice and detector.choice.as_dict(),
         "config": detector.config.as_dict(),
         "teacher": dataclasses.asdict(detector.teacher.identity),
+        "beside": detector.beside and dataclasses.asdict(detector.beside.teacher.identity),
         "model": {"name": model.name, "sha256": sha256_of(model)},
     }  # fmt: skip
 
@@ -154,8 +156,3 @@ def _write(graph: onnx.ModelProto, folder: Path, options: Options) -> None:
     openvino.ov.save_model(
         openvino.halve_weights(model) if half else model, folder / "model.xml", compress_to_fp16=False
     )
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise NfadError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")

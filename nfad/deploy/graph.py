@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from functools import reduce
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,13 +13,15 @@ from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.reference.judgeable import quarter_tokens
-from nfad.reference.scoring import z_scored
+from nfad.reference.scoring import Scores, joined, z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.region import Region, looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 from nfad.vision.tiles import Tiled
+
+BESIDE = "beside/"  # before the names of what the second look's networks give
 
 
 def outputs_of(detector: Detector) -> tuple[str, ...]:
@@ -32,7 +37,7 @@ def outputs_of(detector: Detector) -> tuple[str, ...]:
 
 
 def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
-    """What passes from the networks to the read-outs, by name, of one image."""
+    """What passes from the networks of one look to the read-outs, by name, of one image."""
     teacher, tokens = detector.teacher, detector.teacher.grid**2
     blocks = {str(block): (tokens, channels) for block, channels in enumerate(teacher.channels)}
     shapes: dict[str, tuple[int, ...]] = {f"tokens_{block}": shape for block, shape in blocks.items()}
@@ -46,7 +51,13 @@ def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
 def read_out_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
     """What the read-outs take, by name, of one image."""
     photo: dict[str, tuple[int, ...]] = {} if detector.judgeable is None else {"photo": (len(NUMBERS),)}
-    return token_shapes(detector) | photo
+    return {**token_shapes(detector), **_of_second(detector), **photo}
+
+
+def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
+    if detector.beside is None:
+        return {}
+    return {BESIDE + name: shape for name, shape in token_shapes(detector.beside).items()}
 
 
 class Photo(nn.Module):
@@ -124,38 +135,51 @@ class Prior(nn.Module):
 
 
 class ReadOuts(nn.Module):
-    """What `Networks` gives, and `Photo` where a model can tell a strange one → `outputs_of`."""
+    """What `Networks` of every look gives, and `Photo` where a model can tell a strange one → `outputs_of`."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
-        self.scorer, self.config, self.normal_maps = detector.scorer, detector.config, detector.normal_maps
-        self.judgeable = detector.judgeable
+        self.looks, self.strange = detector.looks, detector.judgeable is not None
         self.families = detector.scorer.operator.family_names
         self.outputs = outputs_of(detector)
-        pixel_maps(torch.zeros(1, detector.teacher.grid**2), self.config.size, self.config.sigma)  # once for real, too
+        for look in self.looks:  # once for real, too
+            pixel_maps(torch.zeros(1, look.teacher.grid**2), look.config.size, look.config.sigma)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        config, blocks = self.config, len(self.config.blocks)
-        tokens, rest = inputs[:blocks], list(inputs[blocks:])
-        photo = None if self.judgeable is None else rest.pop()
-        prior = rest.pop(0) if config.foreground else None
-        out = self.scorer(tokens, rest or None, None, prior)
-        found = z_scored(out, self.normal_maps, config.size, config.sigma, config.scored_fraction)
-        shares = [found.nuisance_by_family[family] for family in self.families]
+        rest, photo = (inputs[:-1], inputs[-1]) if self.strange else (inputs, None)
+        found = []
+        for look in self.looks:
+            count = len(token_shapes(look))
+            found.append(_scores_of(look, rest[:count], photo))
+            rest = rest[count:]
+        out = reduce(joined, found)
+        shares = [out.nuisance_by_family[family] for family in self.families]
         by_name = {
-            "score": found.score,
-            "unfiltered_score": found.unfiltered_score,
-            "map": found.maps.get("localization", found.maps["detection"]),
-            "unfiltered_map": found.maps["control"],
-            "participation": found.participation,
-            "nuisance_fraction": found.nuisance_fraction,
-            "nuisance_by_family": torch.stack(shares, dim=1) if shares else found.score.new_zeros(len(found.score), 0),
-            "detection_map": found.maps["detection"],
-            "gate": found.gate,
+            "score": out.score,
+            "unfiltered_score": out.unfiltered_score,
+            "map": out.maps.get("localization", out.maps["detection"]),
+            "unfiltered_map": out.maps["control"],
+            "participation": out.participation,
+            "nuisance_fraction": out.nuisance_fraction,
+            "nuisance_by_family": torch.stack(shares, dim=1) if shares else out.score.new_zeros(len(out.score), 0),
+            "detection_map": out.maps["detection"],
+            "gate": out.gate,
+            "strangeness": out.strangeness,
+            "outside": out.outside,
         }
-        if self.judgeable is not None and photo is not None:
-            by_name["strangeness"], by_name["outside"] = self.judgeable(quarter_tokens(tokens), photo)
         return tuple(by_name[name] for name in self.outputs)
+
+
+def _scores_of(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None) -> Scores:
+    config, blocks = look.config, len(look.config.blocks)
+    tokens, rest = given[:blocks], list(given[blocks:])
+    prior = rest.pop(0) if config.foreground else None
+    out = look.scorer(tokens, rest or None, None, prior)
+    found = z_scored(out, look.normal_maps, config.size, config.sigma, config.scored_fraction)
+    if look.judgeable is None or photo is None:
+        return found
+    strangeness, outside = look.judgeable(quarter_tokens(tokens), photo)
+    return dataclasses.replace(found, strangeness=strangeness, outside=outside)
 
 
 class ViewGraph(nn.Module):
@@ -163,10 +187,10 @@ class ViewGraph(nn.Module):
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
-        self.networks, self.read_outs = Networks(detector), ReadOuts(detector)
-        self.photo = Photo(detector.teacher.region)
+        self.networks = nn.ModuleList(Networks(look) for look in detector.looks)
+        self.read_outs, self.photo = ReadOuts(detector), Photo(detector.teacher.region)
         self.eval().requires_grad_(False)
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
-        photo = () if self.read_outs.judgeable is None else (self.photo(views),)
-        return self.read_outs(*self.networks(views), *photo)
+        photo = (self.photo(views),) if self.read_outs.strange else ()
+        return self.read_outs(*(tokens for network in self.networks for tokens in network(views)), *photo)

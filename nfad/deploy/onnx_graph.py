@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -12,7 +12,18 @@ import torch
 from onnx import TensorProto, compose, helper, inliner, numpy_helper
 from torch import Tensor, nn
 
-from nfad.deploy.graph import Cut, Networks, OneTile, Photo, Prior, ReadOuts, outputs_of, read_out_shapes, token_shapes
+from nfad.deploy.graph import (
+    BESIDE,
+    Cut,
+    Networks,
+    OneTile,
+    Photo,
+    Prior,
+    ReadOuts,
+    outputs_of,
+    read_out_shapes,
+    token_shapes,
+)
 from nfad.deploy.views import OPSET, Frame, pixels_to_views
 from nfad.detector import Detector
 from nfad.errors import NfadError
@@ -23,11 +34,12 @@ def build(
     detector: Detector, dynamic_batch: bool = False, frame: Frame | None = None, bits: int = 8
 ) -> onnx.ModelProto:
     """One model from RGB pixels (n, h, w, 3) to `outputs_of`."""
-    return joined(networks_of(detector, dynamic_batch), detector, dynamic_batch, frame, bits)
+    networks = [networks_of(look, dynamic_batch) for look in detector.looks]
+    return joined(networks, detector, dynamic_batch, frame, bits)
 
 
 def networks_of(detector: Detector, dynamic_batch: bool = False) -> onnx.ModelProto:
-    """Views → tokens."""
+    """Views → tokens of one look."""
     if isinstance(detector.teacher, Tiled):
         return _tiled(detector.teacher, detector, dynamic_batch)
     views = _example((3, detector.config.size, detector.config.size), dynamic_batch)
@@ -71,16 +83,22 @@ def _tiled(teacher: Tiled, detector: Detector, dynamic_batch: bool) -> onnx.Mode
 
 
 def joined(
-    networks: onnx.ModelProto, detector: Detector, dynamic_batch: bool, frame: Frame | None, bits: int
+    every: Sequence[onnx.ModelProto], detector: Detector, dynamic_batch: bool, frame: Frame | None, bits: int
 ) -> onnx.ModelProto:
-    """Pixels before the networks, read-outs after; a node's name begins with its part: networks/, read_outs/."""
+    """Pixels before the networks of every look, read-outs after; a node's name begins with its part: networks/,
+    read_outs/."""
+    networks, *others = every
+    for other in others:
+        networks = _beside(networks, compose.add_prefix(other, BESIDE, rename_inputs=False))
     shapes, size, outputs = read_out_shapes(detector), detector.config.size, outputs_of(detector)
     tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())
     after = exported(ReadOuts(detector).eval(), tokens, shapes, outputs, dynamic_batch)
     if detector.judgeable is not None:
         views = _example((3, size, size), dynamic_batch)
         networks = _beside(
-            networks, exported(Photo(detector.teacher.region).eval(), (views,), ["views"], ["photo"], dynamic_batch)
+            networks,
+            exported(Photo(detector.teacher.region).eval(), (views,), ["views"], ["photo"], dynamic_batch),
+            "photo/",
         )
     head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
     parts = [
@@ -97,11 +115,12 @@ def joined(
     return whole
 
 
-def _beside(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str = "photo/") -> onnx.ModelProto:
+def _beside(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str = "") -> onnx.ModelProto:
     """Two models of the same input as one."""
     both = onnx.ModelProto()
     both.CopyFrom(model)
-    other = compose.add_prefix(other, prefix, rename_inputs=False, rename_outputs=False)
+    if prefix:
+        other = compose.add_prefix(other, prefix, rename_inputs=False, rename_outputs=False)
     for name in ("node", "initializer", "value_info", "output"):
         getattr(both.graph, name).extend(getattr(other.graph, name))
     both.functions.extend(other.functions)

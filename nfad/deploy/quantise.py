@@ -81,11 +81,14 @@ class EightBitTeacher:
 
 
 def fitted_anew(
-    networks: onnx.ModelProto, detector: Detector, normals: Sequence[Path], progress: Progress | None = None
+    networks: Sequence[onnx.ModelProto], detector: Detector, normals: Sequence[Path], progress: Progress | None = None
 ) -> Detector:
     """The detector over 8-bit tokens; a student, which would have to be trained again, is taken as it is."""
     if isinstance(detector.scorer.reference, Student):
         return detector
-    evidence = detector.choice.evidence if detector.choice is not None else detector.config.candidates[0]
-    config = detector.config.changed(evidence=evidence)  # the part's is chosen already
-    return Detector.fit(normals, config, teacher=EightBitTeacher(networks, detector), progress=progress)
+    config = detector.config
+    if detector.beside is None:  # the part's evidence is chosen already
+        config = config.changed(evidence=detector.choice.evidence if detector.choice else config.candidates[0])
+    teachers = [EightBitTeacher(each, look) for each, look in zip(networks, detector.looks, strict=True)]
+    first, second = teachers if len(teachers) > 1 else (teachers[0], None)
+    return Detector.fit(normals, config, teacher=first, second=second, progress=progress)

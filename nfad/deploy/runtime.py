@@ -89,7 +89,8 @@ class Runtime:
 
     @property
     def architecture(self) -> str:
-        return self.metadata["teacher"]["architecture"]
+        teachers = (self.metadata["teacher"], self.metadata.get("beside"))
+        return " and ".join(teacher["architecture"] for teacher in teachers if teacher)
 
     @property
     def exported(self) -> str:

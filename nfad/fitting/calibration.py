@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nfad.config import HOLDOUT, Config
+from nfad.fitting.seen import Seen
 from nfad.fitting.tokens import TokenCache
 from nfad.reference.judgeable import Judgeable
 from nfad.reference.scoring import MapStatistics, Scorer, calibrate, z_scored
@@ -44,6 +46,12 @@ class Calibrated:
     judgeable: Judgeable | None = None
     choice: Choice | None = None
     doubts: tuple[tuple[int, str], ...] = ()  # images that stand out, and why
+    seen: Seen | None = None  # what thresholds were made of, where normals were seen under acquisitions
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What a model keeps of it, by name."""
+        return {name: value for name, value in vars(self).items() if name not in ("doubts", "seen")}
 
 
 def as_taken(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,19 +29,16 @@ from nfad.fitting.crossfit import (
 )
 from nfad.fitting.doubts import doubts_of_scores, foreign
 from nfad.fitting.reference import nudged_copies
+from nfad.fitting.seen import Damaged, Seen, share_found
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import AcquiredViews, DamagedViews, ViewCache
 from nfad.reference.judgeable import Judgeable
 from nfad.reference.reading import Reading
 from nfad.reference.scoring import Scorer, calibrate
-from nfad.stats.conformal import conformal_threshold, smallest_rate
 from nfad.system.progress import Progress
-from nfad.verdict.choice import LOOSE, Choice
-from nfad.verdict.threshold import Threshold
 from nfad.vision.defects import SMALLEST
 from nfad.vision.teacher import Teacher
 
-RATES = (0.02, 0.04, 0.06, 0.08, 0.10)  # at which candidates are compared: those an inspection runs at
 LEAST = 1e-6  # a score this small is as good as none
 
 
@@ -106,7 +102,7 @@ def learn(
     evidence, found, told = config.candidates[0], {}, as_acquired(normals.taken)
     if damaged is not None:
         found = {
-            name: _found(read.log_scores[told], normals.images[told], read.of_damaged(folds, damaged))
+            name: share_found(read.log_scores[told], normals.images[told], read.of_damaged(folds, damaged))
             for name, read in reads.items()
         }
         evidence = max(found, key=found.__getitem__)
@@ -119,35 +115,33 @@ def learn(
     def in_units(scores: Tensor, name: str) -> Tensor:
         return (scores.double() - normal_maps[name][0]) / normal_maps[name][1]
 
-    scores = in_units(read.log_scores.exp(), "detection")
-    unfiltered = in_units(normals.maps["unfiltered"][:, 0], "control")
-    order = torch.where(told)[0]
-    order = order[scores[order].argsort(stable=True)]
-    held_out = Threshold(
-        filtered=tuple(scores[order].tolist()),
-        unfiltered=tuple(unfiltered[clean].sort().values.tolist()),
-        images=tuple(normals.images[order].tolist()),
-    )
-    choice = None
-    if damaged is not None:
-        rate = held_out.supported(config.false_alarm_rate)
-        bad = in_units(read.of_damaged(folds, damaged).exp(), "detection")[damaged.taken]
-        bad_unfiltered = in_units(damaged.maps["unfiltered"][:, 0], "control")[damaged.taken]
-        flagged = _above(held_out.at(rate), scores[~clean], unfiltered[~clean])
-        at_rate = _above(held_out.at(rate), bad, bad_unfiltered)
-        looser = _above(held_out.at(LOOSE), bad, bad_unfiltered)["filtered"]
-        choice = Choice(evidence, found, rate, flagged, at_rate, len(damaged.images), looser)
-    numbers = {"score": scores, "unfiltered_score": unfiltered} | normals.spread
-    chosen = {"placed": by_place[evidence], "filtered": None} if evidence in PLACED else {}
     own = told & ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
+    judgeable, strangeness = Judgeable.fit(normals.content[own], normals.numbers[own], folds[normals.images][own])
+    seen = Seen(
+        normals.images,
+        clean,
+        scores=in_units(read.log_scores.exp(), "detection"),
+        unfiltered=in_units(normals.maps["unfiltered"][:, 0], "control"),
+        spread=normals.spread,
+        strangeness=torch.full((len(own),), torch.nan).masked_scatter(own, strangeness),
+        damaged=None
+        if damaged is None
+        else Damaged(
+            damaged.taken,
+            in_units(read.of_damaged(folds, damaged).exp(), "detection"),
+            in_units(damaged.maps["unfiltered"][:, 0], "control"),
+        ),
+    )
+    chosen = {"placed": by_place[evidence], "filtered": None} if evidence in PLACED else {}
     return Calibrated(
         scorer=dataclasses.replace(scorer, reading=read.whole, **chosen),
         normal_maps=normal_maps,
-        held_out=held_out,
-        normals={name: tuple(values[clean].tolist()) for name, values in numbers.items()},
-        judgeable=Judgeable.fit(normals.content[own], normals.numbers[own], folds[normals.images][own]),
-        choice=choice,
+        held_out=seen.held_out(),
+        normals=seen.normals(),
+        judgeable=judgeable,
+        choice=seen.choice(evidence, found, config.false_alarm_rate),
         doubts=tuple(doubts_of_scores(normals.images[clean], read.log_scores[clean], normals.content[clean])),
+        seen=seen,
     )
 
 
@@ -196,16 +190,3 @@ def _expected(by_fold: dict[int, Reading], folds: Tensor, coordinates: Tensor) -
         rows = folds == fold
         expected[rows] = reading.expected(coordinates[rows]).double()
     return expected
-
-
-def _found(scores: Tensor, images: Tensor, damaged: Tensor) -> float:
-    """Share of synthetic defects above the threshold of normals' scores, mean over the rates that there are normals
-    for."""
-    least = smallest_rate(len(images.unique()))
-    limits = [conformal_threshold(scores.numpy(), max(rate, least), images.numpy()) for rate in RATES]
-    return float(np.mean([(damaged.numpy() > limit).mean() for limit in limits]))
-
-
-def _above(limits: tuple[float, float], filtered: Tensor, unfiltered: Tensor) -> dict[str, float]:
-    shares = zip(("filtered", "unfiltered"), limits, (filtered, unfiltered), strict=True)
-    return {name: float((scores > limit).double().mean()) for name, limit, scores in shares}

@@ -49,7 +49,12 @@ class Network:
 
 
 def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int = 1) -> int:
-    """Bytes that a fit on so many photos of so many pixels takes at its peak, at the most."""
+    """Bytes that a fit on so many photos of so many pixels takes at its peak, at the most. Two looks are fitted one
+    after the other, and the first's network stays."""
+    if config.second is not None:
+        alone = replace(config, beside=None)
+        both = [fit_memory(look, photos, pixels, threads) for look in (alone, config.second)]
+        return max(both) + round(MARGIN * min(_network_of(look).weights for look in (alone, config.second)))
     network = _network_of(config)
     views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else 0
     stores = photos * network.token_bytes, views * network.token_bytes, 6 * photos * config.size**2
@@ -65,6 +70,9 @@ def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int =
 
 def judge_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
     """The same of a model that judges so many photos and gives their maps back."""
+    if config.second is not None:
+        alone = replace(config, beside=None)
+        return sum(judge_memory(look, photos, pixels) for look in (alone, config.second)) - round(BASE)
     network = _network_of(config)
     model = sum(c * c * FLOAT for c in network.channels) * (2 + len(config.rank))
     given = SHOWN * FLOAT * photos * config.size**2
@@ -75,7 +83,10 @@ def cell_memory(config: Config, photos: int, tested: int, pixels: int = PIXELS, 
     """The same of a table's cell: a fit, the test under so many shifts, and a teacher that remembers both."""
     network = _network_of(config)
     views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else photos
-    remembered = min(CAPACITY, 2 * (views + photos + shifts * tested) * network.token_bytes)
+    passed = 2 * (views + photos + shifts * tested)
+    remembered = min(CAPACITY, passed * network.token_bytes)
+    if config.second is not None:
+        remembered += min(CAPACITY, passed * _network_of(config.second).token_bytes)
     maps = 2 * SHOWN * FLOAT * tested * config.size**2  # for the metrics, and for their curves
     return round(fit_memory(config, photos, pixels) + remembered + maps)
 

@@ -146,6 +146,7 @@ def work_on(product: Product, wish: Wish, weights: Path | None = None, progress:
         progress=progress,
         skip=lambda image, _: skipped.append(image),
         teacher=_teacher(product.config, None if weights is None else str(weights), wish.device),
+        second=product.config.second and _teacher(product.config.second, None, wish.device),
     )
     detector.save(model)
     folder = wish.out / f"{product.name}-{wish.export}"
@@ -184,7 +185,7 @@ def _teacher(config: Config, weights: str | None, device: str) -> Teacher:
     return _loaded(replace(config, weights=weights or config.weights).sight, device)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _loaded(sight: Sight, device: str) -> Teacher:
-    """A worker fits one product after the other: their teacher is loaded once."""
+    """A worker fits one product after the other: their teachers are loaded once."""
     return tiled_teacher(*sight, device_of(device))

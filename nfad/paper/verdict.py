@@ -32,7 +32,8 @@ from nfad.vision.corruptions import Corruption, suite
 from nfad.vision.devices import device_of
 from nfad.vision.images import load_part, to_view
 from nfad.vision.strangers import COVERS, covered, empty_photos
-from nfad.vision.teacher import Teacher, load_teacher
+from nfad.vision.teacher import Teacher
+from nfad.vision.tiles import tiled_teacher
 
 FORMAT = 1
 SEEDS = (54, 1, 42)
@@ -125,17 +126,16 @@ def run_verdicts(
     results: dict[str, Result] = {}
     done = 0
     for group in by_part(cells):
-        teacher: Teacher | None = None
+        teachers: list[Teacher] = []
         for cell in group:
             if on_cell:
                 on_cell(done, len(cells))
             found = cache.get(cell.settings)
             if found is None:
-                if teacher is None:
-                    config = cell.config
-                    looks = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-                    teacher = Remembering(load_teacher(*looks, device_of(device)))
-                found = measure(cell, teacher, progress)
+                if not teachers:
+                    looks = (cell.config, cell.config.second)
+                    teachers = [Remembering(tiled_teacher(*look.sight, device_of(device))) for look in looks if look]
+                found = measure(cell, teachers, progress)
                 cache.put(cell.settings, found)
             results[cell.key] = found
             done += 1
@@ -149,18 +149,21 @@ def by_part(cells: Sequence[VerdictCell]) -> list[list[VerdictCell]]:
     groups: dict[object, list[VerdictCell]] = {}
     for cell in cells:
         config, dataset = cell.config, cell.dataset
-        sight = (config.teacher, config.weights, config.blocks, config.prior_blocks, config.size)
-        groups.setdefault((dataset.name, dataset.category, sight), []).append(cell)
+        groups.setdefault((dataset.name, dataset.category, config.sight, config.beside), []).append(cell)
     return list(groups.values())
 
 
-def measure(cell: VerdictCell, teacher: Teacher, progress: Progress | None = None) -> Result:
-    """Thresholds at the usual rates, and every photo's scores and strangeness, ready for JSON."""
+def measure(cell: VerdictCell, teachers: Sequence[Teacher], progress: Progress | None = None) -> Result:
+    """Thresholds at the usual rates, every photo's scores and strangeness, and the share of synthetic defects that the
+    fit found, ready for JSON. There is a teacher for each look that the config asks for."""
+    teacher, *second = teachers
     config = cell.config
     normals = [sample.path for sample in _chosen(cell.dataset.train, cell.normals, config.seed)]
+    synthetic = None
     if cell.method in METHODS:
-        detector = Detector.fit(normals, config, teacher=teacher, progress=progress)
-        held = detector.held_out
+        detector = Detector.fit(normals, config, teacher=teacher, second=next(iter(second), None), progress=progress)
+        held, choice = detector.held_out, detector.choice
+        synthetic = choice and choice.found_by_evidence
         limits = {str(rate): held.at(held.supported(rate)) for rate in RATES}
         judge = lambda views: [_numbers(each) for each in detector.predict_views(views)]  # noqa: E731
     else:
@@ -175,7 +178,9 @@ def measure(cell: VerdictCell, teacher: Teacher, progress: Progress | None = Non
         if progress:
             progress("judging", place + 1, len(tested))
     strangers = [[name, *judge(view[None])[0]] for name, view in _strangers(cell, tested)]
-    return finite({"limits": limits, "rows": rows, "strangers": strangers, "fitted": len(normals)})
+    return finite(
+        {"limits": limits, "rows": rows, "strangers": strangers, "fitted": len(normals), "synthetic": synthetic}
+    )
 
 
 def _numbers(prediction: Prediction) -> tuple[float, float, bool]:

@@ -78,8 +78,9 @@ class Judgeable:
         content: Float[Tensor, "view channels"],
         numbers: Float[Tensor, "view 8"],
         folds: Int[Tensor, " view"],
-    ) -> Judgeable:
-        """From normals × acquisitions; units and limit from views that the plane and the spans were not made of."""
+    ) -> tuple[Judgeable, Float[Tensor, " view"]]:
+        """From normals × acquisitions, and how strange each is; units and limit from views that the plane and the spans
+        were not made of."""
         looks = torch.empty(len(content), 2)
         for fold in folds.unique():
             out = folds == fold
@@ -90,9 +91,11 @@ class Judgeable:
         wide = looks.double()
         middle, edge = wide.quantile(0.5, dim=0), wide.quantile(UNIT, dim=0)
         units = torch.stack([middle, torch.maximum(edge, middle + 1e-6)], dim=1)
-        limit = in_units(wide, units).amax(dim=1).quantile(1 - RATE, interpolation="higher").clamp(min=1e-6)
+        strange = in_units(wide, units).amax(dim=1)
+        limit = limit_of(strange)
         whole = cls._of(content, numbers)
-        return cls(whole.mean, whole.directions, whole.low, whole.middle, whole.high, units.float(), limit.float())
+        found = cls(whole.mean, whole.directions, whole.low, whole.middle, whole.high, units.float(), limit.float())
+        return found, (strange / limit).float()
 
     @classmethod
     def _of(cls, content: Tensor, numbers: Tensor) -> Judgeable:
@@ -111,6 +114,11 @@ class Judgeable:
             units=torch.tensor([[0.0, 1.0], [0.0, 1.0]]),
             limit=torch.tensor(1.0),
         )
+
+
+def limit_of(strangeness: Float[Tensor, " view"]) -> Float[Tensor, ""]:
+    """Above which views are not judged, at the stated rate."""
+    return strangeness.quantile(1 - RATE, interpolation="higher").clamp(min=1e-6)
 
 
 def in_units(looks: Float[Tensor, "view 2"], units: Float[Tensor, "2 2"]) -> Float[Tensor, "view 2"]:

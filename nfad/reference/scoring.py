@@ -174,6 +174,25 @@ class Scores:
         return {name: getattr(self, name) for name in names} | families
 
 
+def joined(first: Scores, second: Scores) -> Scores:
+    """Two looks at the same views, in the same units: the mean of what they say, and what either finds strange. What
+    was removed is told by the first."""
+    found = dataclasses.replace(
+        first,
+        maps={name: (each + second.maps[name]) / 2 for name, each in first.maps.items()},
+        score=(first.score + second.score) / 2,
+        unfiltered_score=(first.unfiltered_score + second.unfiltered_score) / 2,
+    )
+    if first.strangeness is None or second.strangeness is None or first.outside is None or second.outside is None:
+        return found
+    stranger = (second.strangeness > first.strangeness)[:, None]
+    return dataclasses.replace(
+        found,
+        strangeness=torch.maximum(first.strangeness, second.strangeness),
+        outside=torch.where(stranger, second.outside, first.outside),
+    )
+
+
 MapStatistics = Mapping[str, tuple[float, float]]  # read-out → mean and spread over the fit's pixel maps
 
 

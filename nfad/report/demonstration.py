@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfad.config import Config
+from nfad.config import DEFAULT, Config
 from nfad.data.demo import DOMAINS, read_demo, write_demo, write_stranger
 from nfad.detector import Detector
 from nfad.evaluation.evaluate import evaluate
@@ -41,7 +41,7 @@ class Demonstration:
 
 def demonstrate(
     folder: Path,
-    preset: str = "embedded",
+    preset: str = DEFAULT,
     progress: Progress | None = None,
     *,
     config: Config | None = None,

@@ -35,6 +35,11 @@ class Choice:
     candidates: tuple[Candidate, ...] = ()  # of `--preset auto`, the cheapest first
     chosen: str = ""  # among them
 
+    @property
+    def found_by_evidence(self) -> float:
+        """Share of defects that the model itself finds, mean over those rates."""
+        return self.found[self.evidence]
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Choice:
         return cls(**{**values, "candidates": tuple(Candidate(**each) for each in values.get("candidates", ()))})

@@ -134,8 +134,8 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # NNCF warns of its own insides
 def test_eight_bits_are_the_networks_alone_and_the_rest_is_fitted_to_them(shipped, tmp_path):
     """With read-outs of 32-bit tokens 8 bits make normal parts stand out; fitted anew they have their own threshold."""
-    networks = quantised(networks_of(shipped.detector), shipped.detector, shipped.normals)
-    assert networks.ByteSize() < 0.5 * networks_of(shipped.detector).ByteSize()
+    networks = [quantised(networks_of(shipped.detector), shipped.detector, shipped.normals)]
+    assert networks[0].ByteSize() < 0.5 * networks_of(shipped.detector).ByteSize()
     anew = fitted_anew(networks, shipped.detector, shipped.normals)
     for detector, name in ((shipped.detector, "as-it-was"), (anew, "anew")):
         graph = joined(networks, detector, False, None, 8)

@@ -22,6 +22,7 @@ VARIANTS = [
     {"reference": "linear", "evidence": "placed"},
     {"reference": "linear", "evidence": "regional"},
     {"reference": "linear", "acquisitions": 0},
+    {"beside": "embedded-fast", "evidence": "regional"},
 ]
 
 

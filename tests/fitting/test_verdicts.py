@@ -7,7 +7,8 @@ from parts import part, parts, tiny
 
 from nfad import Detector
 from nfad.fitting.crossfit import Looked, folds_of, map_numbers
-from nfad.fitting.verdicts import RATES, learn, log_scores_of
+from nfad.fitting.seen import RATES
+from nfad.fitting.verdicts import learn, log_scores_of
 from nfad.reference.judgeable import RATE
 from nfad.reference.placed import Placed
 from nfad.reference.scoring import Operator, Scorer

@@ -34,7 +34,7 @@ def views_(count, seed, channels=30):
 
 @pytest.fixture(scope="module")
 def judgeable():
-    return Judgeable.fit(*views_(400, 0), FOLDS)
+    return Judgeable.fit(*views_(400, 0), FOLDS)[0]
 
 
 def test_content_is_the_distance_from_the_plane_through_the_normals(judgeable):
@@ -75,7 +75,7 @@ def test_a_photo_of_plain_cells_alone_is_not_judged_whatever_normals_span():
     """As of a bright part, most of whose acquisitions are burnt out; only that number says so, and it has the word."""
     content, numbers = views_(400, 0)
     numbers[:, FLAT] = torch.linspace(0, 1, 400)
-    judgeable = Judgeable.fit(content, numbers, FOLDS)
+    judgeable = Judgeable.fit(content, numbers, FOLDS)[0]
     plain = numbers.median(dim=0).values.expand(2, 8).clone()
     plain[:, FLAT] = torch.tensor([63 / 64, 1.0])
     (judged, refused), outside = judgeable(content.mean(dim=0).expand(2, -1), plain)
@@ -102,7 +102,7 @@ def test_units_and_limit_are_of_views_that_the_plane_was_not_made_of():
         sides = np.where(from_middle > 0, from_middle / (high - middle), from_middle / (middle - low))
         looks[out, 1] = np.abs(sides).max(axis=1)
     middle, edge = np.quantile(looks, [0.5, 0.98], axis=0)
-    judgeable = Judgeable.fit(content, numbers, FOLDS)
+    judgeable = Judgeable.fit(content, numbers, FOLDS)[0]
     np.testing.assert_allclose(judgeable.units.numpy(), np.stack([middle, edge], axis=1), rtol=1e-4)
     scaled = ((looks - middle) / (edge - middle)).max(axis=1)
     assert float(judgeable.limit) == pytest.approx(np.quantile(scaled, 1 - RATE, method="higher"), rel=1e-4)
@@ -110,12 +110,13 @@ def test_units_and_limit_are_of_views_that_the_plane_was_not_made_of():
 
 def test_about_the_stated_share_of_fresh_normals_is_not_judged():
     shares = [
-        float((Judgeable.fit(*views_(400, seed), FOLDS)(*views_(400, seed + 100))[0] > 1).float().mean())
+        float((Judgeable.fit(*views_(400, seed), FOLDS)[0](*views_(400, seed + 100))[0] > 1).float().mean())
         for seed in range(20)
     ]
     assert np.mean(shares) == pytest.approx(RATE, abs=4 * np.std(shares) / np.sqrt(20) + 0.01)
     own = [
-        float((Judgeable.fit(*views_(400, seed), FOLDS)(*views_(400, seed))[0] > 1).float().mean()) for seed in range(5)
+        float((Judgeable.fit(*views_(400, seed), FOLDS)[0](*views_(400, seed))[0] > 1).float().mean())
+        for seed in range(5)
     ]
     assert max(own) <= RATE + 1 / 400
 
@@ -149,7 +150,7 @@ def test_content_unlike_all_normals_is_strange_and_a_change_inside_the_plane_is_
 def test_few_views_are_enough_for_finite_numbers(count, seed):
     content, numbers = views_(count, seed)
     folds = torch.arange(count) % 5
-    judgeable = Judgeable.fit(content, numbers, folds)
+    judgeable = Judgeable.fit(content, numbers, folds)[0]
     assert judgeable.directions.shape[1] == min(COMPONENTS, count // PER_COMPONENT, content.shape[1] // 4)
     strangeness, outside = judgeable(*views_(5, seed + 1))
     assert torch.isfinite(strangeness).all() and torch.isfinite(outside).all()
@@ -159,7 +160,7 @@ def test_few_views_are_enough_for_finite_numbers(count, seed):
 def test_photos_that_are_all_alike_leave_some_room():
     content, numbers = views_(40, 0)
     alike = numbers[:1].expand(40, 8).contiguous()
-    judgeable = Judgeable.fit(content, alike, torch.arange(40) % 5)
+    judgeable = Judgeable.fit(content, alike, torch.arange(40) % 5)[0]
     nudged = alike[:1] + 0.9 * torch.tensor(LEAST)
     assert judgeable.outside(nudged).abs().max() < 1
     assert torch.isfinite(judgeable(content, alike)[0]).all()
