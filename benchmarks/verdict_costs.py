@@ -2,8 +2,8 @@
 
     python benchmarks/verdict_costs.py DATA [--repeats 3]
 
-Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by side
-in one run: fits of 60 photos of 256², then batches of views, with the spread over repeats.
+Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by
+side in one run: fits of 60 photos of 256², then batches of views, with the spread over repeats.
 """
 
 from __future__ import annotations

@@ -94,19 +94,19 @@ class Detector(Fitted):
             ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
 
             def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
-                own = Path(tempfile.mkdtemp(dir=directory))
                 teacher = teacher or tiled_teacher(*config.sight, where)
                 if config.tiled and not isinstance(teacher, Tiled):
                     raise NfadError(f"tiles need a teacher of their own, not {type(teacher).__name__}; leave it out")
                 if region is not None:
                     teacher = looking_at(teacher, region)
-                cache = TokenCache(teacher, views, config.at_once, own, room=config.room)
-                normal = normal_moments(cache, teacher, fit, progress)
-                moved = intervention_moments(cache, teacher, config, fit, progress)
-                operator = estimate_operator(config, normal, moved)
-                scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
-                calibrate = in_all_lights if config.acquisitions else as_taken
-                return teacher, calibrate(config, scorer, cache, teacher, held, fit, own, progress)
+                with tempfile.TemporaryDirectory(dir=directory) as own:
+                    cache = TokenCache(teacher, views, config.at_once, Path(own), room=config.room)
+                    normal = normal_moments(cache, teacher, fit, progress)
+                    moved = intervention_moments(cache, teacher, config, fit, progress)
+                    operator = estimate_operator(config, normal, moved)
+                    scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
+                    calibrate = in_all_lights if config.acquisitions else as_taken
+                    return teacher, calibrate(config, scorer, cache, teacher, held, fit, Path(own), progress)
 
             other, beside = config.second, None
             if other is None:

@@ -117,6 +117,11 @@ def learn(
 
     own = told & ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
     judgeable, strangeness = Judgeable.fit(normals.content[own], normals.numbers[own], folds[normals.images][own])
+    bad = damaged and Damaged(
+        damaged.taken,
+        scores=in_units(read.of_damaged(folds, damaged).exp(), "detection"),
+        unfiltered=in_units(damaged.maps["unfiltered"][:, 0], "control"),
+    )
     seen = Seen(
         normals.images,
         clean,
@@ -124,13 +129,7 @@ def learn(
         unfiltered=in_units(normals.maps["unfiltered"][:, 0], "control"),
         spread=normals.spread,
         strangeness=torch.full((len(own),), torch.nan).masked_scatter(own, strangeness),
-        damaged=None
-        if damaged is None
-        else Damaged(
-            damaged.taken,
-            in_units(read.of_damaged(folds, damaged).exp(), "detection"),
-            in_units(damaged.maps["unfiltered"][:, 0], "control"),
-        ),
+        damaged=bad,
     )
     chosen = {"placed": by_place[evidence], "filtered": None} if evidence in PLACED else {}
     return Calibrated(
