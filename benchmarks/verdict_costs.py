@@ -1,9 +1,10 @@
 """What a verdict to trust costs beside the filter alone: the fit, and judging one photo after the other.
 
-    python benchmarks/verdict_costs.py DATA [--repeats 3]
+    python benchmarks/verdict_costs.py DATA [--repeats 3] [--presets embedded-both]
 
 Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by
-side in one run: fits of 60 photos of 256², then batches of views, with the spread over repeats.
+side in one run: fits of 60 photos of 256², then batches of views, with the spread over repeats. Rows of presets that
+are not named stay as they are.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from costs import ratio
 from nfad import Config, Detector
 from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import find_images
-from nfad.vision.teacher import load_teacher
+from nfad.vision.tiles import tiled_teacher
 
+PRESETS = ("embedded-fast", "embedded", "embedded-both")
 RESULTS = Path(__file__).parent / "results" / "verdict_costs.md"
 
 
 def measured(preset: str, images: list[Path], repeats: int) -> dict[str, tuple[float, float, float]]:
     now = Config.preset(preset, false_alarm_rate=0.05)
     before = now.changed(acquisitions=0)
-    teacher = load_teacher(now.teacher, None, now.blocks, now.prior_blocks, now.size)
+    teacher = tiled_teacher(*now.sight)
+    second = now.second and tiled_teacher(*now.second.sight)
     fitted: dict[bool, Detector] = {}
 
     def fit(config: Config) -> None:
-        fitted[config.acquisitions > 0] = Detector.fit(images, config, teacher=teacher)
+        fitted[config.acquisitions > 0] = Detector.fit(images, config, teacher=teacher, second=second)
 
     fits = ratio(lambda: fit(now), lambda: fit(before), repeats)
     views = torch.rand(8, 3, now.size, now.size)
@@ -41,11 +44,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
     options = parser.parse_args()
     keep_freed_memory()
     images = list(find_images(options.data / "mvtec_256" / "bottle" / "train" / "good"))[:60]
     lines = ["| with acquisitions / the filter alone | median ratio | lowest–highest |", "| --- | --- | --- |"]
-    for preset in ("embedded-fast", "embedded", "embedded-both"):
+    before = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    for preset in PRESETS:
+        if preset not in options.presets:
+            lines += [line for line in before if line.startswith(f"| {preset},")]
+            continue
         for what, (middle, low, high) in measured(preset, images, options.repeats).items():
             lines.append(f"| {what} | {middle:.2f} | {low:.2f}–{high:.2f} |")
             print(lines[-1], flush=True)
