@@ -138,8 +138,9 @@ class Page:
 def about(model: Model) -> dict[str, str]:
     """What a reader of a page should know of the model; of an export also which one it is."""
     config = model.config
+    teachers = config.teacher if config.second is None else f"{config.teacher} and {config.second.teacher}"
     told = {
-        "Teacher": f"{config.teacher} ({model.architecture})",
+        "Teacher": f"{teachers} ({model.architecture})",
         "Reference": f"{config.reference}, {config.order}",
         "Fitted on": config.normals_told(model.fitted_on, model.held_out.count),
         "False-alarm rate": model.held_out.told(config.false_alarm_rate),
