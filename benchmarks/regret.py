@@ -23,7 +23,7 @@ from nfad.paper.verdict import AS_TAKEN, Result, VerdictCell, cells_of, run_verd
 from nfad.paper.verdict_rows import row_of
 from nfad.system.platform import keep_freed_memory
 from nfad.system.results import ResultCache
-from nfad.verdict.choice import Candidate, cheapest_of_the_best
+from nfad.verdict.choice import Candidate, first_of_the_best
 
 RESULTS = Path(__file__).parent / "results" / "regret.md"
 PARTS = ("bottle", "transistor", "exposure1", "block", "screw", "demo")
@@ -68,7 +68,7 @@ def main() -> None:
                 light = OWN_LIGHT.get(name, AS_TAKEN)
                 found[candidate] = (result["synthetic"], clean_auroc(result, light), row_of(cell, result).error)
                 print(name, seed, candidate, *(f"{number:.3f}" for number in found[candidate]), flush=True)
-            chosen = cheapest_of_the_best([Candidate(each, 0.0, "", of[0]) for each, of in found.items()], DEFECTS)
+            chosen = first_of_the_best([Candidate(each, 0.0, "", of[0]) for each, of in found.items()], DEFECTS)
             best = max(of[1] for of in found.values()), min(of[2] for of in found.values())
             for each, (synthetic, auroc, error) in found.items():
                 mark = "chosen" if each == chosen else ""

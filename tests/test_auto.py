@@ -12,7 +12,7 @@ from PIL import Image
 import nfad as package
 from nfad import auto
 from nfad.errors import NfadError
-from nfad.verdict.choice import Candidate, Choice, cheapest_of_the_best
+from nfad.verdict.choice import Candidate, Choice, first_of_the_best
 
 SETTINGS = tiny().as_dict()
 PLAIN = {name: SETTINGS[name] for name in ("teacher", "weights", "blocks", "prior_blocks", "rank", "interventions")}
@@ -28,17 +28,17 @@ def tiny_candidates(monkeypatch):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.integers(1, 500))
-def test_the_cheapest_within_a_standard_error_of_the_best_is_kept(found, defects):
+def test_the_first_within_a_standard_error_of_the_best_is_kept(found, defects):
     candidates = [Candidate(str(place), 1.0, "placed", share) for place, share in enumerate(found)]
     best = max(found)
     enough = best - (best * (1 - best) / defects) ** 0.5
-    kept = int(cheapest_of_the_best(candidates, defects))
+    kept = int(first_of_the_best(candidates, defects))
     assert found[kept] >= enough and all(share < enough for share in found[:kept])
 
 
 def test_what_was_too_slow_is_never_kept():
     candidates = [Candidate("slow", 99.0), Candidate("quick", 1.0, "placed", 0.2)]
-    assert cheapest_of_the_best(candidates, 84) == "quick"
+    assert first_of_the_best(candidates, 84) == "quick"
 
 
 def test_the_model_says_what_was_tried_and_keeps_it(tmp_path):
@@ -49,7 +49,7 @@ def test_the_model_says_what_was_tried_and_keeps_it(tmp_path):
     )
     choice = detector.choice
     assert [each.name for each in choice.candidates] == ["small", "large"] and choice.defects > 0
-    assert choice.chosen == cheapest_of_the_best(choice.candidates, choice.defects)
+    assert choice.chosen == first_of_the_best(choice.candidates, choice.defects)
     assert detector.config.size == CANDIDATES[choice.chosen][1]["size"]
     assert {task.split(":")[0] for task in told} == {"small", "large"}
     loaded = package.Detector.load(detector.save(tmp_path / "m.nfad"))

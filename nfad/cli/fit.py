@@ -93,8 +93,8 @@ def fit(
     Two embedded networks look at each photo, a ViT and a CNN, and the mean of both counts; a slow line
     PC takes the CNN alone (--preset embedded-fast).
 
-    --preset auto fits several candidates (the embedded CNN, a finer view of it, the ViT, and both)
-    and keeps the one that finds most of the same synthetic defects, the cheapest of equals.
+    --preset auto also fits the CNN alone, a finer view of it and the ViT alone, and keeps the default
+    unless one of them finds more of the same synthetic defects than chance explains.
 
     A defect of 10 px in a photo of 4000×3000 is less than a pixel of the default view. --size 3072
     --tile 512 looks at a view of 3072² in overlapping tiles of 512², so that it is seen at the scale

@@ -32,7 +32,7 @@ class Choice:
     found_as_taken: Mapping[str, float]  # unfiltered, filtered → share of defects found in the light of the fit
     defects: int = 0  # how many there were; 0 where an older fit does not say
     found_loosely: float | None = None  # as taken, filtered, at a rate of 10 %
-    candidates: tuple[Candidate, ...] = ()  # of `--preset auto`, the cheapest first
+    candidates: tuple[Candidate, ...] = ()  # of `--preset auto`, in the order of its preference
     chosen: str = ""  # among them
 
     @property
@@ -54,8 +54,8 @@ class Choice:
     def why_chosen(self) -> str:
         """Of the candidates that were tried."""
         return (
-            f"{self.chosen} is kept: the cheapest that finds as many of {self.defects} synthetic defects, half of them "
-            "in changed light, as the best one, within a standard error."
+            f"{self.chosen} is kept: the first that finds as many of {self.defects} synthetic defects, half of them in "
+            "changed light, as the best one, within a standard error."
         )
 
     def sentence(self) -> str:
@@ -71,8 +71,8 @@ class Choice:
         )
 
 
-def cheapest_of_the_best(candidates: Sequence[Candidate], defects: int) -> str:
-    """The cheapest that finds as much as the best one, less a standard error: so few defects tell no more apart."""
+def first_of_the_best(candidates: Sequence[Candidate], defects: int) -> str:
+    """The first that finds as much as the best one, less a standard error: so few defects tell no more apart."""
     tried = [(each.name, each.found) for each in candidates if each.found is not None]
     best = max(found for _, found in tried)
     enough = best - math.sqrt(best * (1 - best) / defects)
