@@ -28,8 +28,8 @@ from nfad.vision.images import ImageLike
 from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import tiled_teacher
 
-# Name, preset, and what is changed of it. The default comes first: where synthetic defects cannot tell candidates apart,
-# two teachers are surprised by less than one. Then from the cheapest to the dearest.
+# Name, preset, and what is changed of it. The default comes first: where synthetic defects cannot tell candidates
+# apart, two teachers are surprised by less than one. Then from the cheapest to the dearest.
 CANDIDATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "embedded-both": ("embedded-both", {}),
     "embedded-fast": ("embedded-fast", {}),
