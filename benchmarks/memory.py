@@ -30,6 +30,8 @@ ROWS: tuple[tuple[str, int, dict], ...] = (
     ("embedded", 20, {"acquisitions": 40, "size": 384}),
     ("embedded", 80, {"acquisitions": 0, "reference": "nearest"}),
     ("embedded", 20, {}),
+    ("embedded-both", 20, {"acquisitions": 40}),
+    ("embedded-both", 20, {}),
 )
 
 

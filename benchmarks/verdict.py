@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--name", help="of the files that --write leaves, in place of the preset's")
     parser.add_argument("--cut", action="store_true", help="only cut the block's photos into SCRATCH/block")
     args = parser.parse_args()
     keep_freed_memory()
@@ -102,9 +103,10 @@ def main() -> None:
     text, rows = written(cells, results, [note])
     print(text)
     if args.write:
+        name = args.name or args.preset
         for suffix, contents in ((".md", text), (".csv", rows)):
-            (RESULTS / f"verdict-{args.preset}{suffix}").write_text(contents)
-        draw(cells, results, RESULTS / f"verdict-{args.preset}.png")
+            (RESULTS / f"verdict-{name}{suffix}").write_text(contents)
+        draw(cells, results, RESULTS / f"verdict-{name}.png")
 
 
 if __name__ == "__main__":
