@@ -142,6 +142,10 @@ class Config:
         if self.beside is None:
             return
         one_of("beside", self.beside, tuple(name for name, preset in PRESETS.items() if "beside" not in preset))
+        if PRESETS[self.beside].get("teacher", Config.teacher) == self.teacher:
+            raise NfadError(
+                f"beside={self.beside!r} is a second look by the same teacher, {self.teacher}; leave it out"
+            )
         if not self.joinable:
             raise NfadError(
                 "beside needs acquisitions, a reference other than the student, and localization='detection': leave it "
@@ -156,13 +160,13 @@ class Config:
 
     @property
     def second(self) -> Config | None:
-        """The settings of the look beside this one: its preset's teacher and filter, and the rest as here. A family
-        that is not filtered here is not filtered there."""
+        """The settings of the look beside this one: its preset's teacher and filter, and the rest as here. Where
+        nothing is filtered here, nothing is there."""
         if self.beside is None:
             return None
         other = Config.from_dict(PRESETS[self.beside])
         own = {name: getattr(other, name) for name in ("teacher", "weights", "blocks", "prior_blocks")}
-        rank = {family: share for family, share in other.rank.items() if self.rank.get(family)}
+        rank = other.rank if any(self.rank.values()) else {}
         return dataclasses.replace(self, beside=None, rank=rank, **own)
 
     @property

@@ -113,6 +113,7 @@ class Detector(Fitted):
                 teacher, calibrated = look(config, teacher, progress)
             else:
                 names = (config.teacher, other.teacher)
+                second = second or tiled_teacher(*other.sight, where)  # one that cannot be had is told of now
                 teacher, calibrated = look(config, teacher, named(progress, names[0]))
                 second, also = look(other, second, named(progress, names[1]))
                 calibrated, also = joined(calibrated, also, names, config.false_alarm_rate)

@@ -91,7 +91,8 @@ def fit(
     the work begins; nothing is written.
 
     Two embedded networks look at each photo, a ViT and a CNN, and the mean of both counts; a slow line
-    PC takes the CNN alone (--preset embedded-fast).
+    PC takes the CNN alone (--preset embedded-fast). --set beside=embedded-fast puts the CNN beside
+    another teacher.
 
     --preset auto also fits the CNN alone, a finer view of it and the ViT alone, and keeps the default
     unless one of them finds more of the same synthetic defects than chance explains.
@@ -121,12 +122,18 @@ def fit(
     if auto and (
         own := sorted({"teacher", "weights", "size", "tile", "blocks", "prior_blocks", "beside"} & set(changes))
     ):
-        raise NfadError(f"--preset auto chooses the {own[0]} itself; leave that out, or name another preset")
+        what = "second look" if own[0] == "beside" else own[0]
+        raise NfadError(f"--preset auto chooses the {what} itself; leave that out, or name another preset")
     config = Config.preset(DEFAULT if auto else preset, **changes)
     if config.tile is not None and not config.tiled:
         raise NfadError(
             f"a view of {config.size}² is one tile of {config.tile}²: make the view larger, e.g. --size 3072 for "
             "photos of 4000×3000, or leave the tile out"
+        )
+    if not auto and not config.beside and Config.preset(preset).beside and "beside" not in changes:
+        note(
+            f"{preset} without its second network: that goes with its own teacher, acquisitions, and a reference other "
+            "than the student."
         )
     images = images_of(photos)
     ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit

@@ -108,6 +108,8 @@ def info(
         table.add_row("exported", f"{own['backend']}, {own['precision']}, from {own['exported_from']['name']}")
         flips = f"{found['flips']} of {found['verdicts']} verdicts flipped"
         table.add_row("beside torch", f"{flips}, scores within {found['score_drift']:.2g}, on {found['source']}")
+    if "format" in own:
+        table.add_row("file format", str(own["format"]))
     told = "everything included" if "parity" in own else "teacher weights not included"
     table.add_row("size", f"{size / 1000:.0f} kB ({told})")
     out.print(table)

@@ -126,7 +126,10 @@ class CnnTeacher:
     ) -> None:
         stages = len(model.feature_info)
         if not blocks or min(blocks) < 0 or max(blocks) >= stages:
-            raise NfadError(f"blocks must lie in 0..{stages - 1} for {identity.architecture}; got {list(blocks)}")
+            raise NfadError(
+                f"blocks must lie in 0..{stages - 1} for {identity.architecture}; got {list(blocks)}: set others, or "
+                "take a preset of this teacher (embedded-fast is the embedded CNN's)"
+            )
         # Channels last: the layout in which a CPU's convolutions are fastest, and a GPU's in fp16.
         self.network = model.to(device).to(memory_format=torch.channels_last)
         self.device, self.precision = device, frozen_precision(device)
