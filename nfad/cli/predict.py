@@ -52,8 +52,9 @@ def predict(
     if summary.judged + summary.not_judged == 0:
         raise NfadError(f"no image could be judged among {places}")
     if not as_json:
+        changed = summary.verdict_changed
         out.print(
-            f"{told(summary.verdicts)}; {summary.verdict_changed} verdicts changed by the filter."
+            f"{told(summary.verdicts)}; {changed} verdict{'' if changed == 1 else 's'} changed by the filter."
             + (f" See {out_dir / 'index.html'}" if out_dir else " Add --out DIR for pictures.")
         )
     if code := exit_code(summary.verdicts):
