@@ -3,19 +3,24 @@
     python benchmarks/verdict_costs.py DATA [--repeats 3] [--presets embedded-both]
 
 Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by
-side in one run: fits of 60 photos of 256², then batches of views, with the spread over repeats. Rows of presets that
-are not named stay as they are.
+side in one run: fits of 60 photos of 256², then batches of views, then one photo at a time by both exports, with the
+spread over repeats. Rows of presets that are not named stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from costs import ratio
+from PIL import Image
 
 from nfad import Config, Detector
+from nfad.deploy import Runtime
+from nfad.deploy.export import Options, export
 from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import find_images
 from nfad.vision.tiles import tiled_teacher
@@ -37,7 +42,19 @@ def measured(preset: str, images: list[Path], repeats: int) -> dict[str, tuple[f
     fits = ratio(lambda: fit(now), lambda: fit(before), repeats)
     views = torch.rand(8, 3, now.size, now.size)
     judging = ratio(lambda: fitted[True].predict_tensor(views), lambda: fitted[False].predict_tensor(views), 30)
-    return {f"{preset}, fit of 60 photos": fits, f"{preset}, judging": judging}
+    with tempfile.TemporaryDirectory() as folder:
+        runtimes = []
+        for name, detector in (("now", fitted[True]), ("before", fitted[False])):
+            model = detector.save(Path(folder) / f"{name}.nfad")
+            export(model, Path(folder) / name, Options("openvino"))
+            runtimes.append(Runtime.load(Path(folder) / name))
+        photo = np.asarray(Image.open(images[0]).convert("RGB"))
+        shipped = ratio(lambda: runtimes[0].predict(photo), lambda: runtimes[1].predict(photo), 60)
+    return {
+        f"{preset}, fit of 60 photos": fits,
+        f"{preset}, judging": judging,
+        f"{preset}, judging, exported to OpenVINO": shipped,
+    }
 
 
 def main() -> None:
