@@ -31,8 +31,7 @@ from nfad.fitting.verdicts import in_all_lights
 from nfad.fitting.views import ViewCache, check_enough, judged_ratios
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
-from nfad.reference.scoring import Scores, z_scored
-from nfad.reference.scoring import joined as both
+from nfad.reference.scoring import Scores, mean_scores, z_scored
 from nfad.system.progress import Progress, Skip, named
 from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
@@ -234,7 +233,7 @@ class Detector(Fitted):
             tokens = self.teacher.tokens(views)
         numbers = photo_numbers(looked_at(self.teacher.region, views))
         found = self._from_tokens(tokens, predicted, prior, numbers)
-        return found if self.beside is None else both(found, self.beside.predict_tensor(views))
+        return found if self.beside is None else mean_scores(found, self.beside.predict_tensor(views))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""

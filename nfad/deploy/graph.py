@@ -13,7 +13,7 @@ from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.reference.judgeable import quarter_tokens
-from nfad.reference.scoring import Scores, joined, z_scored
+from nfad.reference.scoring import Scores, mean_scores, z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
@@ -152,7 +152,7 @@ class ReadOuts(nn.Module):
             count = len(token_shapes(look))
             found.append(_scores_of(look, rest[:count], photo))
             rest = rest[count:]
-        out = reduce(joined, found)
+        out = reduce(mean_scores, found)
         shares = [out.nuisance_by_family[family] for family in self.families]
         by_name = {
             "score": out.score,

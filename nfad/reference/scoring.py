@@ -174,7 +174,7 @@ class Scores:
         return {name: getattr(self, name) for name in names} | families
 
 
-def joined(first: Scores, second: Scores) -> Scores:
+def mean_scores(first: Scores, second: Scores) -> Scores:
     """Two looks at the same views, in the same units: the mean of what they say, and what either finds strange. What
     was removed is told by the first."""
     found = dataclasses.replace(
