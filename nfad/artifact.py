@@ -30,12 +30,13 @@ from nfad.verdict.choice import Choice
 from nfad.verdict.prediction import ANY_RATIO
 from nfad.verdict.threshold import Threshold
 from nfad.vision.devices import CPU
+from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 8
+FORMAT = 9
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -57,6 +58,7 @@ class Fitted:
     judgeable: Judgeable | None = None  # None where every photo is judged (acquisitions=0)
     choice: Choice | None = None  # of the evidence, where there was one
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
+    pose: Pose | None = None  # by which parts are turned to lie alike; None: as taken
     beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
     sha256: str = ""  # of the file it was loaded from
 
@@ -118,7 +120,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
     scores are not read in their light and every photo is judged."""
 
     if header["format"] >= READ:
-        return {"ratios": ANY_RATIO, "beside": None, **header, "format": FORMAT}
+        return _as_taken({"ratios": ANY_RATIO, "beside": None, **header, "format": FORMAT})
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -128,16 +130,24 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         config |= dict.fromkeys(GATED)
         maps.pop("localization", None)
     changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
-    return {
-        **header,
-        **changed,
-        "config": config,
-        "reading": None,
-        "choice": None,
-        "ratios": ANY_RATIO,
-        "beside": None,
-        "format": FORMAT,
-    }
+    return _as_taken(
+        {
+            **header,
+            **changed,
+            "config": config,
+            "reading": None,
+            "choice": None,
+            "ratios": ANY_RATIO,
+            "beside": None,
+            "format": FORMAT,
+        }
+    )
+
+
+def _as_taken(header: dict[str, Any]) -> dict[str, Any]:
+    """Before format 9 no part was turned."""
+    beside = header["beside"] and _as_taken(header["beside"])
+    return header | {"config": {"pose": "as taken", **header["config"]}, "beside": beside}
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -213,6 +223,7 @@ def _fitted(
         judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
         choice=header["choice"] and Choice.from_dict(header["choice"]),
         ratios=tuple(header["ratios"]),
+        pose=_part(Pose, "pose", tensors) if "pose.ratio" in tensors else None,
         beside=beside,
     )
 
@@ -221,6 +232,8 @@ def _tensors(detector: Fitted) -> dict[str, Tensor]:
     tensors = _of_look(detector.scorer, detector.judgeable)
     if detector.teacher.region is not None:
         tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
+    if detector.pose is not None:
+        tensors |= {key: tensor.clone() for key, tensor in _parts("pose", detector.pose).items()}  # both looks share it
     if detector.beside is not None:
         tensors |= {BESIDE + key: tensor for key, tensor in _tensors(detector.beside).items()}
     return tensors

@@ -16,6 +16,7 @@ ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
 PLACED = ("placed", "regional")  # evidence by place
 EVIDENCE = ("auto", "filtered", *PLACED)
+POSES = ("auto", "as taken", "turned")
 SEEN = 256  # side of the view whose share of the pixels a tiled view's score is made of
 TILE = 64  # whose multiples a tile's side can be: a quarter of it is whole tokens
 ROOM = 2 * 2**30  # bytes of each store of a fit with tiles
@@ -35,6 +36,7 @@ class Config:
     size: int = 256  # side of the square view; tokens form a grid of size/16 (CNN: size/8)
     tile: int | None = None  # side of the overlapping tiles a large view is seen in; None: whole
     resize: int | None = None  # shorter side before a centre crop (the paper); None: the whole image, stretched
+    pose: str = "auto"  # parts "as taken", or "turned" to lie alike; auto: turned if photos are then far more alike
     teacher: str = "embedded-vit"
     weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
     blocks: tuple[int, ...] = (2, 4, 6, 8)
@@ -107,6 +109,9 @@ class Config:
         if self.size % 16:
             raise NfadError(f"size must be a multiple of 16; got {self.size}")
         self._check_tile()
+        one_of("pose", self.pose, POSES)
+        if self.pose == "turned" and not self.turnable:
+            raise NfadError("pose='turned' needs whole views and a reference other than the student; leave it out")
         if self.resize is not None and self.resize < self.size:
             raise NfadError(f"resize must be at least size ({self.size}); got {self.resize}")
         if self.reference == "student" and self.order == "filter-then-fit":
@@ -173,6 +178,12 @@ class Config:
     def tiled(self) -> bool:
         """Whether a view is more than one tile."""
         return self.tile is not None and self.tile < self.size
+
+    @property
+    def turnable(self) -> bool:
+        """Whether parts can be turned to lie alike: a student is trained on photos as they are, and a part in tiles is
+        not seen whole."""
+        return not self.tiled and self.reference != "student"
 
     @property
     def sight(self) -> Sight:
@@ -287,6 +298,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "size": 224,
         "resize": 256,
+        "pose": "as taken",
         "teacher": "dinov3",
         "reference": "student",
         "common_mode": False,

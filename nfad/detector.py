@@ -28,7 +28,7 @@ from nfad.fitting.nuisance import estimate_operator, intervention_moments
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
-from nfad.fitting.views import ViewCache, check_enough, judged_ratios
+from nfad.fitting.views import ViewCache, check_enough, judged_ratios, pose_of
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, mean_scores, z_scored
@@ -78,18 +78,22 @@ class Detector(Fitted):
         config = config or Config.preset(DEFAULT)
         if mask is not None and config.reference == "student":
             raise NfadError("a student looks at whole photos; leave the mask out or choose another reference")
+        if mask is not None and config.pose == "turned":
+            raise NfadError("a mask is drawn on photos as taken: leave it out, or pose='turned'")
         where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
             views = ViewCache.read(images, config.size, config.resize, directory, skip, progress, config.room)
             region = None if mask is None else Region.read(mask, views.images[0], config.size, config.resize)
-            thumbs = thumbnails(views, region)
+            thumbs = thumbnails(views, region)  # as taken
             doubts = list(doubts_of_views(thumbs, views.images))
             if strict and doubts:
                 raise NfadError(doubts_told(doubts, views.images))
             every = (~is_empty(thumbs)).nonzero()[:, 0]
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
+            views.pose = None if region is not None else pose_of(config, views, every)
+            config = dataclasses.replace(config, pose="as taken" if views.pose is None else "turned")
             ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
 
             def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
@@ -116,14 +120,15 @@ class Detector(Fitted):
                 teacher, calibrated = look(config, teacher, named(progress, names[0]))
                 second, also = look(other, second, named(progress, names[1]))
                 calibrated, also = joined(calibrated, also, names, config.false_alarm_rate)
-                beside = cls(other, second, fitted_on=len(fit), ratios=ratios, **also.kept)
+                beside = cls(other, second, fitted_on=len(fit), ratios=ratios, pose=views.pose, **also.kept)
         doubts += calibrated.doubts
         if strict and doubts:
             raise NfadError(doubts_told(doubts, views.images))
         if doubt:
             for place, why in doubts:
                 doubt(views.images[place], why)
-        return cls(config, teacher, fitted_on=len(fit), ratios=ratios, beside=beside, **calibrated.kept)
+        kept = {"ratios": ratios, "pose": views.pose, "beside": beside, **calibrated.kept}
+        return cls(config, teacher, fitted_on=len(fit), **kept)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -226,6 +231,14 @@ class Detector(Fitted):
 
     def predict_tensor(self, views: Float[Tensor, "image 3 size size"]) -> Scores:
         """The tensor door: views in [0, 1] at the model's size, numbers and maps of the whole batch."""
+        if self.pose is None:
+            return self._seen(views)
+        turned, where = self.pose.turned(views)
+        found = self._seen(turned)
+        return dataclasses.replace(found, maps={name: self.pose.back(each, where) for name, each in found.maps.items()})
+
+    def _seen(self, views: Tensor) -> Scores:
+        """Of views whose parts lie as in the fit's."""
         predicted, prior = self.scorer.predicted(views), None
         if self.config.foreground:
             tokens, prior = self.teacher.tokens_and_prior(views)
@@ -233,7 +246,7 @@ class Detector(Fitted):
             tokens = self.teacher.tokens(views)
         numbers = photo_numbers(looked_at(self.teacher.region, views))
         found = self._from_tokens(tokens, predicted, prior, numbers)
-        return found if self.beside is None else mean_scores(found, self.beside.predict_tensor(views))
+        return found if self.beside is None else mean_scores(found, self.beside._seen(views))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""

@@ -173,6 +173,7 @@ def fit(
             "held_out": detector.held_out.count,
             "false_alarm_rate": detector.false_alarm_rate,
             "threshold": detector.threshold,
+            "pose": detector.config.pose,
             "smallest_false_alarm_rate": detector.held_out.smallest_rate,
             "skipped": len(failed),
             "doubtful": [{"image": image, "why": why} for image, why in doubtful],
@@ -186,6 +187,12 @@ def fit(
             f"[green]{model}[/]: fitted on {config.normals_told(detector.fitted_on, detector.held_out.count)}; "
             f"threshold {detector.threshold:.2f}: {detector.held_out.told(false_alarm_rate)}."
         )
+        if detector.pose is not None:
+            out.print(
+                "These parts lie anyhow: each is turned to lie alike before it is looked at. --set pose='as taken' "
+                "leaves them.",
+                highlight=False,
+            )
         if detector.choice:
             out.print(detector.choice.sentence(), highlight=False)
             if detector.choice.candidates:

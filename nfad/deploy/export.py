@@ -15,7 +15,7 @@ import nfad
 from nfad.deploy.folder import GRAPHS, write_metadata
 from nfad.deploy.graph import outputs_of
 from nfad.deploy.onnx_graph import Frame, halve_weights, joined, networks_of
-from nfad.deploy.parity import LIMITS, Parity, compare, images_for
+from nfad.deploy.parity import LIMITS, Parity, compare, images_for, limits_of
 from nfad.deploy.runtime import Runtime
 from nfad.detector import Detector
 from nfad.errors import NfadError
@@ -100,7 +100,7 @@ def ship(
     with new_folder(out) as folder:
         _write(graph, folder, options)
         write_metadata(folder, metadata, options.key)
-        runtime, limits = Runtime.load(folder), LIMITS[options.precision]
+        runtime, limits = Runtime.load(folder), limits_of(options.precision, detector)
         parity = compare(beside or detector, runtime, images, source, limits, progress)
         if not parity.passed:
             raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {parity}")

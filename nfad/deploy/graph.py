@@ -17,6 +17,7 @@ from nfad.reference.scoring import Scores, mean_scores, z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
+from nfad.vision.pose import Pose
 from nfad.vision.region import Region, looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 from nfad.vision.tiles import Tiled
@@ -51,7 +52,8 @@ def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
 def read_out_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
     """What the read-outs take, by name, of one image."""
     photo: dict[str, tuple[int, ...]] = {} if detector.judgeable is None else {"photo": (len(NUMBERS),)}
-    return {**token_shapes(detector), **_of_second(detector), **photo}
+    where: dict[str, tuple[int, ...]] = {} if detector.pose is None else {"turned_box": (2, 3)}
+    return {**token_shapes(detector), **_of_second(detector), **photo, **where}
 
 
 def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
@@ -69,6 +71,18 @@ class Photo(nn.Module):
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
         return photo_numbers(looked_at(self.region, views))
+
+
+class Turning(nn.Module):
+    """Views → the same with their parts lying alike, and where each point of them was."""
+
+    def __init__(self, pose: Pose, size: int) -> None:
+        super().__init__()
+        self.pose = pose
+        self(torch.zeros(1, 3, size, size))  # once for real, as below
+
+    def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, Tensor]:
+        return self.pose.turned(views)
 
 
 class Networks(nn.Module):
@@ -135,24 +149,30 @@ class Prior(nn.Module):
 
 
 class ReadOuts(nn.Module):
-    """What `Networks` of every look gives, and `Photo` where a model can tell a strange one → `outputs_of`."""
+    """What `Networks` of every look gives, `Photo` where a model can tell a strange one, and where the points of turned
+    views were → `outputs_of`."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.looks, self.strange = detector.looks, detector.judgeable is not None
+        self.pose = detector.pose
         self.families = detector.scorer.operator.family_names
         self.outputs = outputs_of(detector)
         for look in self.looks:  # once for real, too
             pixel_maps(torch.zeros(1, look.teacher.grid**2), look.config.size, look.config.sigma)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        rest, photo = (inputs[:-1], inputs[-1]) if self.strange else (inputs, None)
+        rest, where = (inputs[:-1], inputs[-1]) if self.pose else (inputs, None)
+        rest, photo = (rest[:-1], rest[-1]) if self.strange else (rest, None)
         found = []
         for look in self.looks:
             count = len(token_shapes(look))
             found.append(_scores_of(look, rest[:count], photo))
             rest = rest[count:]
         out = reduce(mean_scores, found)
+        if self.pose is not None and where is not None:
+            maps = {name: self.pose.back(each, where) for name, each in out.maps.items()}
+            out = dataclasses.replace(out, maps=maps)
         shares = [out.nuisance_by_family[family] for family in self.families]
         by_name = {
             "score": out.score,
@@ -189,8 +209,12 @@ class ViewGraph(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(Networks(look) for look in detector.looks)
         self.read_outs, self.photo = ReadOuts(detector), Photo(detector.teacher.region)
+        self.turning = None if detector.pose is None else Turning(detector.pose, detector.config.size)
         self.eval().requires_grad_(False)
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
+        where = ()
+        if self.turning is not None:
+            views, *where = self.turning(views)
         photo = (self.photo(views),) if self.read_outs.strange else ()
-        return self.read_outs(*(tokens for network in self.networks for tokens in network(views)), *photo)
+        return self.read_outs(*(tokens for network in self.networks for tokens in network(views)), *photo, *where)

@@ -20,6 +20,7 @@ from nfad.deploy.graph import (
     Photo,
     Prior,
     ReadOuts,
+    Turning,
     outputs_of,
     read_out_shapes,
     token_shapes,
@@ -90,25 +91,31 @@ def joined(
     networks, *others = every
     for other in others:
         networks = _beside(networks, compose.add_prefix(other, BESIDE, rename_inputs=False))
+    views = _example((3, detector.config.size, detector.config.size), dynamic_batch)
     shapes, size, outputs = read_out_shapes(detector), detector.config.size, outputs_of(detector)
     tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())
     after = exported(ReadOuts(detector).eval(), tokens, shapes, outputs, dynamic_batch)
     if detector.judgeable is not None:
-        views = _example((3, size, size), dynamic_batch)
         networks = _beside(
             networks,
             exported(Photo(detector.teacher.region).eval(), (views,), ["views"], ["photo"], dynamic_batch),
             "photo/",
         )
-    head = pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)
+    named = {"pixels": pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)}
+    if detector.pose is not None:
+        turning = Turning(detector.pose, size).eval()
+        named["turning"] = exported(turning, (views,), ["views"], ["turned", "turned_box"], dynamic_batch)
+    named |= {"networks": networks, "read_outs": after}
     parts = [
         compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)
-        for name, model in (("pixels", head), ("networks", networks), ("read_outs", after))
+        for name, model in named.items()
     ]
     whole = parts[0]
     for part in parts[1:]:
         part.ir_version = whole.ir_version
-        shared = [(value.name, value.name) for value in part.graph.input]
+        given = {value.name for value in whole.graph.output}
+        turned = {"views": "turned"} if "turned" in given else {}
+        shared = [(turned.get(value.name, value.name), value.name) for value in part.graph.input]
         whole = compose.merge_models(whole, part, shared, outputs=[*outputs] if part is parts[-1] else None)
     whole.graph.name, whole.producer_name = "nfad", "nfad"
     onnx.checker.check_model(whole)

@@ -54,6 +54,16 @@ LIMITS = {
 }
 
 
+TURNED = 4.0  # times as much where parts are turned: of a photo without one the box lies anywhere, to a hair
+
+
+def limits_of(precision: str, detector: Detector) -> Limits:
+    limits = LIMITS[precision]
+    if detector.pose is None:
+        return limits
+    return dataclasses.replace(limits, score=TURNED * limits.score, map=TURNED * limits.map)
+
+
 @dataclass(frozen=True)
 class Parity:
     """How far a graph is from torch, and whether that is near enough."""

@@ -37,7 +37,8 @@ def quantised(networks: onnx.ModelProto, detector: Detector, normals: Sequence[P
         raise NfadError("nncf is not installed, which int8 needs; run: pip install 'nfad[export]'") from None
     config = detector.config
     order = np.random.default_rng(config.seed).permutation(len(normals))[:CALIBRATION]
-    views = [to_view(load_part(normals[index]), config.size, config.resize)[0][None].numpy() for index in order]
+    views = [to_view(load_part(normals[index]), config.size, config.resize)[0][None] for index in order]
+    seen = [(view if detector.pose is None else detector.pose.turned(view)[0]).numpy() for view in views]
     nncf.set_log_level(logging.ERROR)
     # Smooth quantisation of ONNX models stumbles over a ViT's products of two activations (NNCF 3.4).
     no_smoothing = nncf.AdvancedQuantizationParameters(
@@ -45,7 +46,7 @@ def quantised(networks: onnx.ModelProto, detector: Detector, normals: Sequence[P
     )
     return nncf.quantize(
         networks,
-        nncf.Dataset(views, lambda view: {"views": view}),
+        nncf.Dataset(seen, lambda view: {"views": view}),
         subset_size=len(views),
         model_type=nncf.ModelType.TRANSFORMER if isinstance(detector.teacher, VitTeacher) else None,
         advanced_parameters=no_smoothing,

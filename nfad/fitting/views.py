@@ -10,18 +10,23 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from nfad.config import FEWEST
+from nfad.config import FEWEST, SEEN, Config
 from nfad.errors import NfadError
 from nfad.system.ahead import ahead
 from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 
 DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
 STRETCH = 1.1  # of a part that is still the same part
+POSED, THUMB = 64, 48  # photos by which a pose is told, and the side at which they are compared
+ALIKE = 0.1  # unlikeness of photos below which parts lie alike already
+TURNED = 0.5  # of the unlikeness that may be left, for parts to be turned
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
 
@@ -34,6 +39,7 @@ class ViewCache:
         self.images = list(images)
         self.ratios: list[float] = []  # of those that were read
         self.size, self._resize = size, resize
+        self.pose: Pose | None = None  # by which parts are turned to lie alike
         free = shutil.disk_usage(directory).free // 4  # the tokens need as much, and others some too
         room = free if room is None else min(free, room)
         self._cached = min(len(self.images), room // (6 * size * size))
@@ -80,7 +86,13 @@ class ViewCache:
         return cache
 
     def __call__(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
-        """Some of the views, in [0, 1]."""
+        """Some of the views as the model sees them, in [0, 1]."""
+        return self.turned(self.as_taken(indices))
+
+    def turned(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 3 size size"]:
+        return views if self.pose is None else self.pose.turned(views)[0]
+
+    def as_taken(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
         if len(indices) == 0 or int(indices.max()) < self._cached:
             return torch.from_numpy(self._kept[indices.numpy()].astype(np.float32)) / STEPS
         return torch.stack([self._decode(self.images[int(index)])[0] for index in indices])
@@ -89,6 +101,28 @@ class ViewCache:
         """The view, and width over height of what it shows."""
         view, geometry = to_view(load_part(image), self.size, self._resize)
         return view, geometry.ratio
+
+
+def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> Pose | None:
+    """By which the parts of these photos are turned to lie alike; None where they are left as taken."""
+    if config.pose == "as taken" or not config.turnable or (config.pose == "auto" and not config.acquisitions):
+        return None
+    ratio = float(np.median([views.ratios[int(index)] for index in chosen]))
+    spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
+    some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
+    pose = Pose.of(some, ratio)
+    if config.pose == "auto":
+        as_taken, turned = unlikeness(some), unlikeness(pose.turned(some)[0])
+        if as_taken < ALIKE or turned > TURNED * as_taken:
+            return None
+    return pose
+
+
+def unlikeness(views: Float[Tensor, "image 3 size size"]) -> float:
+    """Of views among each other, whatever their brightness and contrast: the variance of a place, 1 at most or so."""
+    small = F.adaptive_avg_pool2d(views.mean(dim=1), THUMB).flatten(1)
+    small = (small - small.mean(dim=1, keepdim=True)) / (small.std(dim=1, keepdim=True) + 1e-3)
+    return float(small.var(dim=0).mean())
 
 
 def judged_ratios(ratios: Sequence[float]) -> tuple[float, float]:
@@ -116,8 +150,9 @@ class AcquiredViews:
         return len(self.images)
 
     def __call__(self, indices: Int[Tensor, " view"]) -> Float[Tensor, "view 3 size size"]:
-        taken = self._views(self.images[indices])
-        return torch.stack([self._acquired(view, int(index)) for view, index in zip(taken, indices, strict=True)])
+        taken = self._views.as_taken(self.images[indices])
+        lit = [self._acquired(view, int(index)) for view, index in zip(taken, indices, strict=True)]
+        return self._views.turned(torch.stack(lit))  # as every photo is: in its own light
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
         return acquired(view, seeded(self._seed, index), self._tile)[0]

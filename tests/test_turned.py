@@ -1,0 +1,119 @@
+"""A fit of parts that lie anyhow: chosen by itself, kept in the file, exported, and told."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from commands import nfad
+from nails import nail
+from parts import part, parts, tiny
+from PIL import Image
+
+from nfad import Detector
+from nfad.deploy import Runtime
+from nfad.deploy.export import Options, export
+from nfad.errors import NfadError
+from nfad.fitting.views import AcquiredViews, ViewCache, pose_of, unlikeness
+
+CONFIG = tiny(false_alarm_rate=0.2, beside="embedded-fast", size=128)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return Detector.fit([nail(seed) for seed in range(12)], CONFIG)
+
+
+@pytest.fixture(scope="module")
+def model(detector, tmp_path_factory):
+    return detector.save(tmp_path_factory.mktemp("turned") / "nails.nfad")
+
+
+def numbers(prediction):
+    return [prediction.score, prediction.unfiltered_score, prediction.strangeness, prediction.map.max()]
+
+
+def test_auto_turns_parts_that_lie_anyhow_and_no_others(detector):
+    assert detector.config.pose == "turned" and detector.pose is not None
+    for photos, changes in ((parts(12), {}), ([nail(seed) for seed in range(12)], {"pose": "as taken"})):
+        other = Detector.fit(photos, tiny(**changes))
+        assert other.config.pose == "as taken" and other.pose is None
+
+
+def test_parts_that_lie_alike_already_are_left_so(tmp_path):
+    views = ViewCache.read([nail(seed, angle=0.2, at=(0, 0)) for seed in range(12)], 64, None, tmp_path)
+    assert pose_of(tiny(), views, torch.arange(12)) is None
+    assert pose_of(tiny(pose="turned"), views, torch.arange(12)) is not None
+    assert pose_of(tiny(acquisitions=0), views, torch.arange(12)) is None
+
+
+def test_a_fit_sees_acquisitions_of_photos_as_taken_and_then_turns_them(tmp_path):
+    """A pose is told in the light of the photo, as on the line."""
+    views = ViewCache.read([nail(seed) for seed in range(12)], 64, None, tmp_path)
+    lit = AcquiredViews(views, torch.arange(12), seed=0)
+    as_taken = lit(torch.arange(12))
+    views.pose = pose_of(tiny(), views, torch.arange(12))
+    assert views.pose is not None
+    torch.testing.assert_close(lit(torch.arange(12)), views.pose.turned(as_taken)[0])
+    assert unlikeness(views(torch.arange(12))) < 0.5 * unlikeness(views.as_taken(torch.arange(12)))
+
+
+def test_the_map_shows_a_defect_where_the_photo_has_it(detector):
+    for seed in (30, 31, 32):
+        angle = seed * 1.3
+        found = detector.predict(nail(seed, angle=angle, at=(0.05, -0.05), defect=True))
+        row, column = np.unravel_index(found.map.argmax(), found.map.shape)
+        wanted = 0.5 - 0.05 + 0.13 * np.sin(angle), 0.5 + 0.05 + 0.13 * np.cos(angle)
+        assert np.hypot(row / 128 - wanted[0], column / 128 - wanted[1]) < 0.12
+        assert found.score > detector.predict(nail(seed, angle=angle, at=(0.05, -0.05))).score
+
+
+def test_a_loaded_one_says_the_same_to_the_last_bit(detector, model):
+    loaded = Detector.load(model)
+    image = nail(40)
+    assert numbers(loaded.predict(image)) == numbers(detector.predict(image))
+    assert (loaded.config, loaded.beside.config.pose) == (detector.config, "turned")
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_an_export_turns_as_torch_does(detector, model, backend, tmp_path):
+    metadata, parity = export(model, tmp_path / backend, Options(backend))
+    assert parity.passed and metadata["config"]["pose"] == "turned"
+    runtime = Runtime.load(tmp_path / backend)
+    for seed in (40, 41, 42):
+        image = nail(seed, defect=seed == 42)
+        found, wanted = runtime.predict(image), detector.predict(image)
+        assert found.verdict == wanted.verdict
+        np.testing.assert_allclose(numbers(found), numbers(wanted), rtol=5e-3, atol=5e-3)
+        np.testing.assert_allclose(found.map, wanted.map, atol=0.02 * np.abs(wanted.map).max())
+
+
+def test_what_cannot_be_turned_is_told(tmp_path):
+    with pytest.raises(NfadError, match="student"):
+        tiny(pose="turned", reference="student", order="fit-then-filter")
+    with pytest.raises(NfadError, match="whole views"):
+        tiny(pose="turned", size=256, tile=64)
+    with pytest.raises(NfadError, match="pose"):
+        tiny(pose="upside down")
+    with pytest.raises(NfadError, match="mask"):
+        Detector.fit(parts(12), tiny(pose="turned"), mask=np.full((64, 64, 3), 255, np.uint8))
+
+
+def test_a_mask_leaves_parts_as_taken():
+    mask = np.full((160, 160, 3), 255, np.uint8)
+    mask[:20] = 0
+    assert Detector.fit([nail(seed) for seed in range(12)], tiny(), mask=mask).pose is None
+
+
+def test_another_part_is_no_error(detector):
+    assert np.isfinite(detector.predict(part(3)).map).all()
+
+
+def test_fit_and_info_tell_of_it(model, tmp_path):
+    for seed in range(12):
+        Image.fromarray(nail(seed)).save(tmp_path / f"{seed}.png")
+    out = tmp_path / "small.nfad"
+    said = nfad("fit", tmp_path, "-o", out, "--preset", "embedded-fast", "--size", "64", "--set", "acquisitions=14")
+    assert "turned to lie alike" in " ".join(said.stdout.split())
+    assert "turned to lie alike" in nfad("info", model).stdout
+    assert json.loads(nfad("info", model, "--json").stdout)["config"]["pose"] == "turned"

@@ -1,0 +1,120 @@
+"""Parts that lie anyhow are found and turned to lie alike, whatever the lamp."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nails import nail
+from torch.nn import functional as F
+
+from nfad.fitting.views import unlikeness
+from nfad.vision.acquisitions import KINDS
+from nfad.vision.images import to_view
+from nfad.vision.pose import Pose, background_of, lying_of, part_of
+
+SIZE = 128
+
+
+def views_of(*photos, size=SIZE):
+    return torch.stack([to_view(photo, size, None)[0] for photo in photos])
+
+
+@pytest.fixture(scope="module")
+def views():
+    return views_of(*(nail(seed) for seed in range(12)))
+
+
+@pytest.fixture(scope="module")
+def pose(views):
+    return Pose.of(views, 1.0)
+
+
+def test_turned_parts_lie_alike(pose, views):
+    turned, _ = pose.turned(views)
+    assert unlikeness(turned) < 0.25 * unlikeness(views)
+
+
+@settings(max_examples=25, deadline=None)
+@given(angle=st.floats(0, 2 * math.pi), right=st.floats(-0.15, 0.15), down=st.floats(-0.15, 0.15))
+def test_however_a_part_lies_its_turned_view_is_the_same(pose, angle, right, down):
+    seen = pose.turned(views_of(nail(3, angle=0.3, at=(0, 0)), nail(3, angle=angle, at=(right, down))))[0]
+    assert float((seen[0] - seen[1]).abs().mean()) < 0.03
+
+
+@pytest.mark.parametrize("ratio", [0.6, 1.0, 1.8])
+def test_the_axis_is_that_of_the_part_in_its_photo(ratio):
+    """Against moments of the drawn part itself, in a photo whose view is stretched."""
+    photo, mask = nail(1, angle=0.7, ratio=ratio, with_mask=True)
+    rows, columns = np.nonzero(mask)
+    _, vectors = np.linalg.eigh(np.cov(np.stack([columns, rows])))
+    lying = lying_of(views_of(photo), torch.tensor(ratio))
+    assert abs(float(lying.axis[0] @ torch.tensor(vectors[:, 1]).float())) > math.cos(math.radians(2))
+    height = mask.shape[0]
+    middle = (np.array([columns.mean(), rows.mean()]) - np.array([mask.shape[1], height]) / 2) / (height / 2)
+    np.testing.assert_allclose(lying.centre[0], middle, atol=0.05)
+
+
+def test_the_background_is_told_by_the_frame_whatever_the_lamp():
+    """A ramp and a bowl of light are found exactly, also where a part reaches the frame."""
+    y, x = torch.meshgrid(torch.linspace(-1, 1, 64), torch.linspace(-1, 1, 64), indexing="ij")
+    light = (0.5 + 0.2 * x - 0.1 * y + 0.1 * x * y - 0.15 * x * x).expand(1, 3, -1, -1)
+    torch.testing.assert_close(background_of(light), light, atol=1e-4, rtol=0)
+    with_part = light.clone()
+    with_part[..., 28:36, :] = 0
+    found = background_of(with_part)
+    assert float((found - light).abs().mean()) < 0.03
+    assert float(part_of(with_part)[0, 32].mean()) > 0.95 and float(part_of(with_part)[0, 10].mean()) < 0.05
+
+
+@pytest.mark.parametrize(("kind", "strength"), [("gain", 0.4), ("ramp", 0.4), ("contrast", 0.4), ("noise", 0.1)])
+def test_a_lamp_does_not_turn_a_part(pose, views, kind, strength):
+    _, before = pose.turned(views)
+    if kind == "noise":
+        lit = views + strength * torch.randn(views.shape, generator=torch.Generator().manual_seed(0))
+    else:
+        generator = torch.Generator().manual_seed(0)
+        lit = torch.stack([KINDS[kind](view, strength, generator) for view in views])
+    _, after = pose.turned(lit.clamp(0, 1))
+    corners = torch.tensor([[x, y, 1.0] for x in (-1, 1) for y in (-1, 1)])
+    off = (corners @ (after - before).mT).norm(dim=2).amax(dim=1) * SIZE / 2
+    assert float(off.median()) < 2 and float(off.max()) < 8  # pixels of the box's corners
+
+
+def test_a_part_that_is_too_short_stays_too_short(pose):
+    """The box is the fit's, not the photo's: a wrong size is a defect."""
+    seen = part_of(pose.turned(views_of(nail(5), nail(5, length=0.7)))[0])
+    long, short = (seen.amax(dim=1) > 0.5).sum(dim=1).tolist()
+    assert short < 0.85 * long
+
+
+def test_maps_go_back_to_where_the_photo_has_it(pose, views):
+    turned, where = pose.turned(views)
+    maps = pose.back(turned.mean(dim=1), where)
+    inside = pose.back(torch.ones(len(views), SIZE, SIZE), where) > 0.999
+    off = (maps - views.mean(dim=1)).abs()[inside]
+    assert float(inside.float().mean()) > 0.1 and float(off.mean()) < 0.02
+    assert float(maps[pose.back(torch.ones_like(maps), where) == 0].abs().max()) == 0
+
+
+@pytest.mark.parametrize("photo", ["black", "white", "noise"])
+def test_a_photo_without_a_part_is_turned_somehow_and_finitely(pose, photo):
+    view = torch.full((1, 3, SIZE, SIZE), float(photo == "white"))
+    if photo == "noise":
+        view = torch.rand(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    turned, where = pose.turned(view)
+    assert turned.isfinite().all() and where.isfinite().all()
+    assert pose.back(turned[:, 0], where).isfinite().all()
+
+
+def test_a_batch_is_turned_as_its_views_are_one_by_one(pose, views):
+    one_by_one = torch.cat([pose.turned(view[None])[0] for view in views[:4]])
+    torch.testing.assert_close(pose.turned(views[:4])[0], one_by_one, atol=1e-4, rtol=0)
+
+
+def test_a_larger_view_shows_the_same(pose):
+    small, large = (pose.found(views_of(nail(2), size=size)) for size in (SIZE, 2 * SIZE))
+    assert float((small - large).abs().max()) < 0.03
+    assert F.cosine_similarity(small[:, :, 0], large[:, :, 0]).item() > 0.999
