@@ -82,6 +82,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
         "ratios": detector.ratios,
+        "pose": detector.pose and {"ratio": detector.pose.ratio, "half": detector.pose.half},
         "beside": detector.beside and _header(detector.beside),
     }
 
@@ -147,7 +148,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 def _as_taken(header: dict[str, Any]) -> dict[str, Any]:
     """Before format 9 no part was turned."""
     beside = header["beside"] and _as_taken(header["beside"])
-    return header | {"config": {"pose": "as taken", **header["config"]}, "beside": beside}
+    return header | {"config": {"pose": "as taken", **header["config"]}, "pose": None, "beside": beside}
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -223,9 +224,13 @@ def _fitted(
         judgeable=_part(Judgeable, "judgeable", tensors) if "judgeable.mean" in tensors else None,
         choice=header["choice"] and Choice.from_dict(header["choice"]),
         ratios=tuple(header["ratios"]),
-        pose=_part(Pose, "pose", tensors) if "pose.ratio" in tensors else None,
+        pose=header["pose"] and _pose(header["pose"], tensors),
         beside=beside,
     )
+
+
+def _pose(header: Mapping[str, Any], tensors: dict[str, Tensor]) -> Pose:
+    return Pose(header["ratio"], tuple(header["half"]), tensors["pose.drawing"], tensors["pose.sketch"])
 
 
 def _tensors(detector: Fitted) -> dict[str, Tensor]:
@@ -233,7 +238,8 @@ def _tensors(detector: Fitted) -> dict[str, Tensor]:
     if detector.teacher.region is not None:
         tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
     if detector.pose is not None:
-        tensors |= {key: tensor.clone() for key, tensor in _parts("pose", detector.pose).items()}  # both looks share it
+        drawn = {"pose.drawing": detector.pose.drawing, "pose.sketch": detector.pose.sketch}
+        tensors |= {key: tensor.clone() for key, tensor in drawn.items()}  # both looks share them
     if detector.beside is not None:
         tensors |= {BESIDE + key: tensor for key, tensor in _tensors(detector.beside).items()}
     return tensors

@@ -25,10 +25,11 @@ from nfad.fitting.calibration import Calibrated, as_taken, split
 from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
 from nfad.fitting.joining import joined
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
+from nfad.fitting.posing import pose_of
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
-from nfad.fitting.views import ViewCache, check_enough, judged_ratios, pose_of
+from nfad.fitting.views import ViewCache, check_enough, judged_ratios
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, mean_scores, z_scored

@@ -14,7 +14,8 @@ from nfad import Detector
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.errors import NfadError
-from nfad.fitting.views import AcquiredViews, ViewCache, pose_of, unlikeness
+from nfad.fitting.posing import pose_of, unlikeness
+from nfad.fitting.views import AcquiredViews, ViewCache
 
 CONFIG = tiny(false_alarm_rate=0.2, beside="embedded-fast", size=128)
 

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
-from nfad.config import FEWEST, SEEN, Config
+from nfad.config import FEWEST
 from nfad.errors import NfadError
 from nfad.system.ahead import ahead
 from nfad.system.progress import Progress, Skip
@@ -24,9 +23,6 @@ from nfad.vision.region import Region
 
 DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
 STRETCH = 1.1  # of a part that is still the same part
-POSED, THUMB = 64, 48  # photos by which a pose is told, and the side at which they are compared
-ALIKE = 0.1  # unlikeness of photos below which parts lie alike already
-TURNED = 0.5  # of the unlikeness that may be left, for parts to be turned
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
 
@@ -101,28 +97,6 @@ class ViewCache:
         """The view, and width over height of what it shows."""
         view, geometry = to_view(load_part(image), self.size, self._resize)
         return view, geometry.ratio
-
-
-def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> Pose | None:
-    """By which the parts of these photos are turned to lie alike; None where they are left as taken."""
-    if config.pose == "as taken" or not config.turnable or (config.pose == "auto" and not config.acquisitions):
-        return None
-    ratio = float(np.median([views.ratios[int(index)] for index in chosen]))
-    spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
-    some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
-    pose = Pose.of(some, ratio)
-    if config.pose == "auto":
-        as_taken, turned = unlikeness(some), unlikeness(pose.turned(some)[0])
-        if as_taken < ALIKE or turned > TURNED * as_taken:
-            return None
-    return pose
-
-
-def unlikeness(views: Float[Tensor, "image 3 size size"]) -> float:
-    """Of views among each other, whatever their brightness and contrast: the variance of a place, 1 at most or so."""
-    small = F.adaptive_avg_pool2d(views.mean(dim=1), THUMB).flatten(1)
-    small = (small - small.mean(dim=1, keepdim=True)) / (small.std(dim=1, keepdim=True) + 1e-3)
-    return float(small.var(dim=0).mean())
 
 
 def judged_ratios(ratios: Sequence[float]) -> tuple[float, float]:

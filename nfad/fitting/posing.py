@@ -1,0 +1,128 @@
+"""How the fit's parts lie: found before a plain background by their moments, drawn, and turned if that makes their
+photos far more alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from nfad.config import SEEN, Config
+from nfad.fitting.views import ViewCache
+from nfad.vision.pose import DRAWN, Points, Pose, Views, cut_out, edges, perpendicular, places, small
+
+POSED, THUMB = 64, 48  # photos by which a pose is told, and the side at which they are compared
+ALIKE = 0.1  # unlikeness of photos below which parts lie alike already
+TURNED = 0.5  # of the unlikeness that may be left, for parts to be turned
+FRAME = 4  # pixels along a view's sides that tell the background
+LONGEST = 3.0  # a part is stretched in width so often at most
+MARGIN = 1.1  # around what the parts fill
+INSIDE = (0.005, 0.995)  # of a part's pixels, along it and across, between which it lies
+NEARLY = (0.05, 0.95)  # of the parts, whose ends the box goes by
+ROUNDS = 3  # of drawing and finding
+TINY = 1e-6
+
+
+def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> Pose | None:
+    """By which the parts of these photos are turned to lie alike; None where they are left as taken."""
+    if config.pose == "as taken" or not config.turnable or (config.pose == "auto" and not config.acquisitions):
+        return None
+    ratio = float(np.median([views.ratios[int(index)] for index in chosen]))
+    spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
+    some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
+    pose = drawn(some, ratio)
+    if config.pose == "auto":
+        as_taken, turned = unlikeness(some), unlikeness(pose.turned(some)[0])
+        if as_taken < ALIKE or turned > TURNED * as_taken:
+            return None
+    return pose
+
+
+def unlikeness(views: Views) -> float:
+    """Of views among each other, whatever their brightness and contrast: the variance of a place, 1 at most or so."""
+    thumbs = F.adaptive_avg_pool2d(views.mean(dim=1), THUMB).flatten(1)
+    thumbs = (thumbs - thumbs.mean(dim=1, keepdim=True)) / (thumbs.std(dim=1, keepdim=True) + 1e-3)
+    return float(thumbs.var(dim=0).mean())
+
+
+def drawn(views: Views, ratio: float) -> Pose:
+    """The box that nearly all parts of these views fit into, and what is seen in it."""
+    parts = part_of(small(views))
+    centre, axis = lying_of(parts, ratio)
+    spots = _spots(parts.shape[-1], ratio)[None] - centre[:, None]
+    ends = []
+    for direction in (axis, perpendicular(axis)):
+        line = (spots * direction[:, None]).sum(dim=2)
+        inside = [each[weight > 0.5] for each, weight in zip(line, parts.flatten(1), strict=True)]
+        ends.append(torch.stack([each.quantile(torch.tensor(INSIDE)) for each in inside if len(each)]))
+    low, high = (torch.stack([each[:, end].quantile(NEARLY[end]) for each in ends]) for end in (0, 1))
+    along, across = (MARGIN * (high - low) / 2).tolist()
+    pose = Pose(ratio, (along, max(across, along / LONGEST)), *torch.zeros(2, DRAWN, DRAWN))
+    offset = (high + low) / 2
+    boxes = pose.box(centre + offset[0] * axis + offset[1] * perpendicular(axis), axis)
+    grey = small(views).mean(dim=1, keepdim=True)
+    for _ in range(ROUNDS):
+        sketch = cut_out(pose.rough(grey), pose.in_rough(boxes), DRAWN).mean(dim=(0, 1))
+        pose = replace(pose, drawing=edges(cut_out(grey, boxes, DRAWN)).mean(dim=(0, 1)), sketch=sketch)
+        boxes = pose.found(views)
+    return pose
+
+
+def part_of(views: Float[Tensor, "image 3 side side"]) -> Float[Tensor, "image side side"]:
+    """How much each pixel is the part's, 0 to 1: what differs from the background."""
+    smooth = F.avg_pool2d(F.pad(views, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    off = (smooth - background_of(smooth)).abs().amax(dim=1)
+    limit = off.mean(dim=(1, 2), keepdim=True)
+    for _ in range(6):  # Ridler and Calvard's: midway between the means of both sides
+        above = (off > limit).to(off.dtype)
+        high, low = (
+            (off * side).sum(dim=(1, 2), keepdim=True) / (side.sum(dim=(1, 2), keepdim=True) + TINY)
+            for side in (above, 1 - above)
+        )
+        limit = (high + low) / 2
+    return ((off - 0.4 * limit) / (0.6 * limit + TINY)).clamp(0, 1)
+
+
+def background_of(views: Float[Tensor, "image 3 side side"]) -> Float[Tensor, "image 3 side side"]:
+    """The smooth one that a view's frame tells; what stands out there, as a part that reaches it, counts little."""
+    side = int(views.shape[-1])
+    terms, inverse, frame = _smooth(side)
+    seen = told = views.flatten(2)[..., frame]
+    for _ in range(4):
+        fitted = told @ inverse.mT @ terms[frame].mT
+        off = seen - fitted
+        width = 1.5 * off.abs().mean(dim=2, keepdim=True)
+        told = fitted + off.clamp(-width, width)
+    return (told @ inverse.mT @ terms.mT).unflatten(2, (side, side))
+
+
+@lru_cache(maxsize=8)
+def _smooth(side: int) -> tuple[Float[Tensor, "pixel 6"], Float[Tensor, "6 framed"], Int[Tensor, " framed"]]:
+    """Plane and curvature at every pixel; what finds them from the frame's pixels; which those are."""
+    x, y = places(side).unbind(dim=1)
+    terms = torch.stack([torch.ones_like(x), x, y, x * x, x * y, y * y], dim=1)
+    inner = torch.zeros(side, side, dtype=torch.bool)
+    inner[FRAME:-FRAME, FRAME:-FRAME] = True
+    frame = (~inner).flatten().nonzero()[:, 0]
+    return terms, torch.linalg.pinv(terms[frame].double()).float(), frame
+
+
+def lying_of(parts: Float[Tensor, "image side side"], ratio: float) -> tuple[Points, Points]:
+    """Centre and long axis by moments, the heavier end behind."""
+    weight, spots = parts.flatten(1), _spots(parts.shape[-1], ratio)
+    total = weight.sum(dim=1, keepdim=True) + TINY
+    centre = weight @ spots / total
+    off = spots[None] - centre[:, None]
+    spread = torch.einsum("np,npi,npj->nij", weight / total, off, off)
+    axis = torch.linalg.eigh(spread).eigenvectors[:, :, 1]
+    heavier = (weight * (off * axis[:, None]).sum(dim=2).pow(3)).sum(dim=1)
+    return centre, axis * torch.where(heavier < 0, -1.0, 1.0)[:, None]
+
+
+def _spots(side: int, ratio: float) -> Float[Tensor, "pixel 2"]:
+    return places(side) * torch.tensor([ratio, 1.0])
