@@ -73,9 +73,7 @@ class Config:
     evidence: str = "auto"  # the "filtered" map, "placed", "regional", or that which finds most of synthetic defects
     sigma: float = 4.0
     top_fraction: float = 0.01  # of the pixels (in tiles: of 256²), the highest: their mean is the score
-    acquisitions: int = (
-        300  # views of normals under random ones, 1 to 8 a normal; 0: scores are not read, all is judged
-    )
+    acquisitions: int = 300  # views of normals under random ones, 1 to 8 a normal; 0: scores are not read
     holdout: float | None = None  # share of the normals kept out of the fit (0.3); None where all are cross-fitted
     false_alarm_rate: float = 0.01
     batch: int = 8
@@ -159,14 +157,12 @@ class Config:
 
     @property
     def joinable(self) -> bool:
-        """Whether another teacher's look can stand beside: both are brought to the same units by normals ×
-        acquisitions."""
+        """Whether another teacher's look can stand beside: normals × acquisitions bring both to the same units."""
         return self.cross_fitted and self.localization == "detection"
 
     @property
     def second(self) -> Config | None:
-        """The settings of the look beside this one: its preset's teacher and filter, and the rest as here. Where
-        nothing is filtered here, nothing is there."""
+        """Of the look beside this one: its preset's teacher and filter (if any is used here), the rest as here."""
         if self.beside is None:
             return None
         other = Config.from_dict(PRESETS[self.beside])
@@ -181,8 +177,7 @@ class Config:
 
     @property
     def turnable(self) -> bool:
-        """Whether parts can be turned to lie alike: a student is trained on photos as they are, and a part in tiles is
-        not seen whole."""
+        """Whether parts can be turned to lie alike: not for a student, nor where no network sees them whole."""
         return not self.tiled and self.reference != "student"
 
     @property
@@ -202,8 +197,7 @@ class Config:
 
     @property
     def scored_fraction(self) -> float:
-        """Of a view's pixels, those that make its score. Seen in tiles, as many as of a view of 256²: the smallest
-        defect lights up a few tokens, which are as large in every view."""
+        """Of a view's pixels, those that make its score; in tiles as many as of 256², for tokens are as large."""
         return self.top_fraction * (min(1.0, SEEN / self.size) ** 2 if self.tiled else 1.0)
 
     def _settle_gate(self) -> None:

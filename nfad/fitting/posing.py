@@ -18,7 +18,7 @@ from nfad.vision.pose import DRAWN, Points, Pose, Views, cut_out, edges, perpend
 
 POSED, THUMB = 64, 48  # photos by which a pose is told, and the side at which they are compared
 ALIKE = 0.1  # unlikeness of photos below which parts lie alike already
-TURNED = 0.5  # of the unlikeness that may be left, for parts to be turned
+TURNED = 1 / 3  # of the unlikeness that may be left, for parts to be turned
 FRAME = 4  # pixels along a view's sides that tell the background
 LONGEST = 3.0  # a part is stretched in width so often at most
 MARGIN = 1.1  # around what the parts fill
