@@ -89,7 +89,7 @@ def benchmark(
     ray: Spread = None,
     workers: Workers = None,
     out_dir: Annotated[
-        Path, typer.Option("--out", help="Where the table, its figure and the finished cells go.")
+        Path, typer.Option("-o", "--out", help="Where the table, its figure and the finished cells go.")
     ] = Path("benchmark"),
     dry_run: Annotated[
         bool,
@@ -297,12 +297,15 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
         raise NfadError(f"--{name} takes whole numbers with commas between, e.g. 1,2,3; got {text!r}") from None
 
 
+OUT = ("-o", "--out")
+
+
 def command_told(arguments: list[str], roots: list[str]) -> str:
     """The command as others may repeat it: data sets without the folders of this machine, nothing of --out."""
     told, skip = ["nfad"], False
     for argument in arguments:
-        if skip or argument in ("--out", "--json"):
-            skip = argument == "--out"
+        if skip or argument in (*OUT, "--json") or argument.startswith("--out="):
+            skip = argument in OUT and not skip
             continue
         if argument in roots:
             name, _, place = argument.partition("=")

@@ -22,7 +22,7 @@ def corrupt(
             "defocus_blur and gaussian_noise."
         ),
     ],
-    out_dir: Annotated[Path, typer.Option("--out", "-o", help="The copies go into this folder, one a corruption.")],
+    out_dir: Annotated[Path, typer.Option("-o", "--out", help="The copies go into this folder, one a corruption.")],
     category: Category = None,
     seed: Annotated[int, typer.Option(help="Same seed, same photos: same copies, to the byte.", min=0)] = 0,
     as_json: Json = False,

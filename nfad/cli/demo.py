@@ -16,9 +16,9 @@ from nfad.system.files import strict_json
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where the rendered set, the model and the page go.")] = Path(
-        "demo"
-    ),
+    folder: Annotated[
+        Path, typer.Option("-o", "--out", help="Where the rendered set, the model and the page go.")
+    ] = Path("demo"),
     preset: Annotated[str, typer.Option(help="embedded-both, embedded or embedded-fast.")] = DEFAULT,
     as_json: Json = False,
 ) -> None:

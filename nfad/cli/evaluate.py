@@ -83,7 +83,9 @@ def evaluate(
     workers: Workers = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", help="Write report.html, results.csv, scores.csv and triplets.png into this folder."),
+        typer.Option(
+            "-o", "--out", help="Write report.html, results.csv, scores.csv and triplets.png into this folder."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

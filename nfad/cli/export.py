@@ -28,7 +28,8 @@ def export(
         typer.Option(help="Images of good parts, best the fit's own: the graph is compared with torch on them."),
     ] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write.", show_default="MODEL-onnx, MODEL-openvino-int8 …")
+        Path | None,
+        typer.Option("-o", "--out", help="Folder to write.", show_default="MODEL-onnx, MODEL-openvino-int8 …"),
     ] = None,
     frame: Annotated[
         str | None, typer.Option(help="Every image is HEIGHTxWIDTH, e.g. 1080x1920.", show_default="any size")

@@ -19,7 +19,9 @@ def predict(
     images: Annotated[list[Path], typer.Argument(help="Images or folders of images.")],
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", help="Write results.csv, results.jsonl, overlays/ and index.html into this folder."),
+        typer.Option(
+            "-o", "--out", help="Write results.csv, results.jsonl, overlays/ and index.html into this folder."
+        ),
     ] = None,
     false_alarm_rate: Rate = None,
     weights: Weights = None,

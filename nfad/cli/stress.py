@@ -25,7 +25,9 @@ def stress(
     ],
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", help="Write report.html, results.csv and results.json here; an interrupted run resumes."),
+        typer.Option(
+            "-o", "--out", help="Write report.html, results.csv and results.json here; an interrupted run resumes."
+        ),
     ] = None,
     axes: Annotated[
         str | None,

@@ -99,9 +99,9 @@ class Pose:
 
     def _best(self, grey: Grey, candidates: Sequence[Boxes]) -> Boxes:
         """Of these the one most like the drawing, moved to where it is most like it."""
-        boxes, match = candidates[0], self._match(grey, candidates[0])
-        for others in candidates[1:]:
-            other = self._match(grey, others)
+        matches = self._match(grey.repeat(len(candidates), 1, 1, 1), torch.cat([*candidates])).chunk(len(candidates))
+        boxes, match = candidates[0], matches[0]
+        for others, other in zip(candidates[1:], matches[1:], strict=True):
             better = (other.amax(dim=1) > match.amax(dim=1))[:, None]
             boxes, match = torch.where(better[:, :, None], others, boxes), torch.where(better, other, match)
         steps = match.div(SHARP).softmax(dim=1) @ places(2 * STEPS + 1) * ((2 * STEPS + 1) / DRAWN)
