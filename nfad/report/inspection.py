@@ -154,8 +154,9 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         nonlocal count, spent, since
         now = time.perf_counter()
         spent, since = spent + now - since, now
-        # A batch is read and judged as one: of the time that it took, every image under way has an equal share.
-        share = spent / len(underway)
+        # A batch is read and judged as one, and every image in it has an equal share of the time that it took. An export
+        # judges one by one, and reads the next meanwhile.
+        share = spent / min(len(underway), 1 if model.exported else model.config.at_once)
         spent -= share
         taken, count = underway.popleft(), count + 1
         moment, milliseconds = utc_now(), round(1000 * share, 1)

@@ -18,10 +18,11 @@ class Batching:
     """Judges as a Detector does, a batch at a time; an image's first pixel is its score, 255 is refused, and 254 is
     more than it can bear."""
 
-    sha256, false_alarm_rate = "0" * 64, 0.1
+    sha256, false_alarm_rate, exported = "0" * 64, 0.1, ""
 
     def __init__(self, batch, on_batch=lambda: None):
         self.batch, self.on_batch = batch, on_batch
+        self.config = SimpleNamespace(at_once=batch)
 
     def predict_stream(self, images, skip=None, *, prefetch=True):
         seen = []
@@ -41,6 +42,20 @@ class Batching:
             raise RuntimeError("no kernel\nfor this")
         view = np.zeros((8, 8), np.float32)
         return [Prediction(score, False, 300.0, view, view, 0.5, 0.5, unfiltered_score=1.0) for score in scores]
+
+
+class Ahead(Batching):
+    """Judges as an export does: one by one, and the next is read before."""
+
+    exported = "onnx"
+
+    def predict_stream(self, images, skip=None, *, prefetch=True):
+        before = None
+        for image in images:
+            if before is not None:
+                yield from self.judged([before])
+            before = float(image[0, 0, 0])
+        yield from self.judged([before])
 
 
 def image_at(path, value=0, side=16):
@@ -103,7 +118,8 @@ def test_an_image_that_vanishes_is_recorded_and_the_others_are_judged(tmp_path, 
     assert "No such file" in found[1].record.explanation
 
 
-def test_the_time_is_the_model_s_and_not_that_of_whoever_takes_the_records(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("model", "wanted"), [(Batching, 250.0), (Ahead, 500.0)])
+def test_the_time_is_the_model_s_and_not_that_of_whoever_takes_the_records(tmp_path, monkeypatch, model, wanted):
     now = [0.0]
     monkeypatch.setattr(inspection, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     paths = [image_at(tmp_path / f"{place}.png") for place in range(6)]
@@ -112,10 +128,10 @@ def test_the_time_is_the_model_s_and_not_that_of_whoever_takes_the_records(tmp_p
         now[0] += 0.5
 
     times = []
-    for entry in entries(Batching(2, judge), "m", paths):
+    for entry in entries(model(2, judge), "m", paths):
         times.append(entry.record.milliseconds)
         now[0] += 100
-    assert times == [250.0] * 6  # two at a time
+    assert times == [wanted] * 6  # two at a time, or one
 
 
 def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
