@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,8 +150,8 @@ def benchmark(
     )
     variants_of(wanted, config, options)  # what makes no sense is told now, not after a set is rendered
     cache = ResultCache(out_dir / "cells")
-    with progress_bars(not as_json) as progress:
-        datasets = _datasets(roots, category, out_dir, progress, dry_run)
+    with progress_bars(not as_json) as progress, tempfile.TemporaryDirectory() as spare:
+        datasets = _datasets(roots, category, Path(spare) if dry_run else out_dir, progress, dry_run)
         if dry_run:
             found = plan([job.cell for job in jobs(wanted, datasets, config, options)], cache)
             if as_json:

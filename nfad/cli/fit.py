@@ -27,6 +27,7 @@ from nfad.cli.options import (
     Tile,
     Weights,
     changes_from,
+    told_if_alone,
 )
 from nfad.cli.terminal import candidate_table, note, out, progress_bars, reporter
 from nfad.config import DEFAULT, PRESETS
@@ -130,11 +131,8 @@ def fit(
             f"a view of {config.size}² is one tile of {config.tile}²: make the view larger, e.g. --size 3072 for "
             "photos of 4000×3000, or leave the tile out"
         )
-    if not auto and not config.beside and Config.preset(preset).beside and "beside" not in changes:
-        note(
-            f"{preset} without its second network: that goes with its own teacher, acquisitions, and a reference other "
-            "than the student."
-        )
+    if not auto:
+        told_if_alone(preset, config, changes)
     images = images_of(photos)
     ready_folder(model.parent)  # a place that cannot be written to is told of now, not after the fit
     failed: list[str] = []

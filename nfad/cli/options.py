@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 from nfad.cli.terminal import note, settings
 
 if TYPE_CHECKING:
+    from nfad.config import Config
     from nfad.fleet.cluster import Cluster
     from nfad.model import Model as LoadedModel
     from nfad.records import Dataset
@@ -99,7 +101,24 @@ def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
     """A preset with what the options change of it: None leaves a setting alone, --set has the last word."""
     from nfad.config import Config
 
-    return Config.preset(preset, **changes_from(setting, **changes))
+    changes = changes_from(setting, **changes)
+    return told_if_alone(preset, Config.preset(preset, **changes), changes)
+
+
+def told_if_alone(preset: str, config: Config, changes: Mapping[str, Any]) -> Config:
+    """A preset's second network that a change leaves out is told of."""
+    if not config.beside and config.preset(preset).beside and "beside" not in changes:
+        _tell_alone(preset)
+    return config
+
+
+@cache
+def _tell_alone(preset: str) -> None:
+    """Once, of however many products."""
+    note(
+        f"{preset} without its second network: that goes with its own teacher, acquisitions, and a reference other "
+        "than the student."
+    )
 
 
 def cluster_at(address: str, workers: int | None, cpus: int, memory: float | None, device: str) -> Cluster:

@@ -154,8 +154,8 @@ def entries(model: Model, name: str, inputs: Iterable[Path], photos: bool = True
         nonlocal count, spent, since
         now = time.perf_counter()
         spent, since = spent + now - since, now
-        # A batch is read and judged as one, and every image in it has an equal share of the time that it took. An export
-        # judges one by one, and reads the next meanwhile.
+        # A batch is read and judged as one: every image has an equal share of the time that it took. An export judges
+        # one by one, and reads the next meanwhile.
         share = spent / min(len(underway), 1 if model.exported else model.config.at_once)
         spent -= share
         taken, count = underway.popleft(), count + 1

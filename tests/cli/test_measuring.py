@@ -146,6 +146,17 @@ def test_evaluate_json_is_all_numbers_and_a_model_can_be_judged(root, model):
     assert fitted["rows"][0]["good"] == found["rows"][0]["good"] == 4
 
 
+def test_evaluate_tells_that_a_second_network_is_left_out(root):
+    said = nfad("evaluate", "folder", root, *TINY, "--set", "acquisitions=0")
+    assert "without its second network" in " ".join(said.stderr.split())
+    assert "second network" not in nfad("evaluate", "folder", root, "--preset", "embedded", *TINY).stderr
+
+
+def test_a_dry_run_leaves_nothing_behind(tmp_path):
+    said = nfad("benchmark", "rank", "demo", *PAPERS, "--ranks", "2", "--out", tmp_path / "out", "--dry-run")
+    assert "cells, 0 of them finished" in said.stdout and not (tmp_path / "out" / "demo-set").exists()
+
+
 def test_benchmark_writes_csv_markdown_and_a_figure_and_resumes(root, tmp_path):
     arguments = ("benchmark", "rank", root, *PAPERS, "--ranks", "2,4", "--out", tmp_path)
     dry = nfad(*arguments, "--dry-run").stdout
