@@ -17,6 +17,8 @@ from nfad.records import ANOMALOUS, NORMAL, NOT_JUDGED
 from nfad.stats.conformal import smallest_rate
 from nfad.stats.verdicts import verdict_error
 
+StatedRate = tuple[str, str, float, tuple[int, int], tuple[int, int]]  # part, method, rate; flagged, of: all, own light
+
 
 @dataclass(frozen=True)
 class VerdictRow:
@@ -36,6 +38,7 @@ class VerdictRow:
     strangers: int
     strangers_passed: int  # called normal
     held_back: tuple[int, int]  # good parts flagged under held-back acquisitions, of how many judged
+    in_own_light: tuple[int, int]  # of those, taken in the light of the fit's photos; none where no test photo was
 
 
 def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
@@ -44,7 +47,13 @@ def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
     limit = result["limits"][str(rate)][column]
     third = column == 0  # unfiltered scores know no third verdict
     by_shift: dict[str, list[tuple[bool, float, bool]]] = {}
+    lights: list[str] = []  # of the photos under held-back acquisitions, each of which comes after its photo as it is
+    before = ""
     for shift, bad, *scores, judged in result["rows"]:
+        if shift == HELD_BACK:
+            lights.append(before)
+        else:
+            before = shift
         score = scores[column]
         known = score is not None and (judged or not third)
         by_shift.setdefault(shift, []).append((bool(bad), np.nan if score is None else score, known))
@@ -61,12 +70,19 @@ def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
         if shift == AS_TAKEN:
             as_taken = shares[-1][2]
     kept = [(score, judged) for _, score, judged in by_shift.get(HELD_BACK, [])]
+    fitted = {AS_TAKEN, *(sample.domain for sample in cell.dataset.train)}
+    own = [each for each, light in zip(kept, lights, strict=True) if light in fitted]
     said = [verdict_of(scores[column], judged or not third, limit) for _, *scores, judged in result["strangers"]]
     return VerdictRow(
         cell.part, cell.method, cell.config.seed, rate, *(float(share) for share in np.mean(shares, axis=0)),
         as_taken=as_taken, strangers=len(said), strangers_passed=said.count(NORMAL),
-        held_back=(sum(judged and score > limit for score, judged in kept), sum(judged for _, judged in kept)),
+        held_back=_flagged(kept, limit), in_own_light=_flagged(own, limit),
     )  # fmt: skip
+
+
+def _flagged(scored: Sequence[tuple[float, bool]], limit: float) -> tuple[int, int]:
+    """Of so many judged."""
+    return sum(judged and score > limit for score, judged in scored), sum(judged for _, judged in scored)
 
 
 def _auroc(bad: np.ndarray, scores: np.ndarray) -> float:
@@ -131,7 +147,8 @@ def written(
         "Means over seeds and shifts, 95 % intervals from photos drawn anew; bold where zero is excluded.\n\n"
         f"{pairs_as_markdown(differences(cells, results, rate))}\n"
         "## The stated rates, under acquisitions drawn by another generator\n\n"
-        "Good test parts under ImageNet-C, severities 1 to 3, one each; all seeds together.\n\n"
+        "Good test parts under ImageNet-C, severities 1 to 3, one each; all seeds together. Where photos are of "
+        "several lights these come on top, but for those taken as the fit's were.\n\n"
         f"{rates_as_markdown(stated_rates(cells, results))}"
     )
     return text, as_csv(rows)
@@ -139,32 +156,39 @@ def written(
 
 def as_csv(rows: Sequence[VerdictRow]) -> str:
     out = io.StringIO()
-    names = [name for name in VerdictRow.__dataclass_fields__ if name != "held_back"]
+    counts = {"held_back": "held_back", "in_own_light": "held_back_own_light"}
+    names = [name for name in VerdictRow.__dataclass_fields__ if name not in counts]
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, "held_back_flagged", "held_back_judged"])
+    writer.writerow([*names, *(f"{name}_{what}" for name in counts.values() for what in ("flagged", "judged"))])
     for row in rows:
         values = [getattr(row, name) for name in names]
-        writer.writerow([round(v, 4) if isinstance(v, float) else v for v in values] + list(row.held_back))
+        writer.writerow(
+            [round(v, 4) if isinstance(v, float) else v for v in values] + [*row.held_back, *row.in_own_light]
+        )
     return out.getvalue()
 
 
-def stated_rates(cells: Sequence[VerdictCell], results: Sequence[Result]) -> list[tuple[str, str, float, int, int]]:
-    """(part, method, rate, flagged, of): good parts under held-back acquisitions, all seeds together."""
+def stated_rates(cells: Sequence[VerdictCell], results: Sequence[Result]) -> list[StatedRate]:
+    """Good parts under held-back acquisitions, all seeds together."""
     sums: dict[tuple[str, str, float], list[int]] = {}
     for cell, result in zip(cells, results, strict=True):
         for rate in RATES:
             row = row_of(cell, result, rate)
             held = result["fitted"] * (1 if cell.config.cross_fitted else cell.config.holdout or 0)
-            entry = sums.setdefault((row.part, row.method, max(rate, smallest_rate(round(held)))), [0, 0])
-            entry[0] += row.held_back[0]
-            entry[1] += row.held_back[1]
-    return [(*key, flagged, count) for key, (flagged, count) in sums.items()]
+            key = row.part, row.method, max(rate, smallest_rate(round(held)))
+            counts = (*row.held_back, *row.in_own_light)
+            sums[key] = [sum(pair) for pair in zip(sums.get(key, [0] * 4), counts, strict=True)]
+    return [(*key, (every[0], every[1]), (every[2], every[3])) for key, every in sums.items()]
 
 
-def rates_as_markdown(rates: Sequence[tuple[str, str, float, int, int]]) -> str:
-    head = "| part | method | stated | good parts flagged |\n| --- | --- | --- | --- |\n"
+def rates_as_markdown(rates: Sequence[StatedRate]) -> str:
+    def told(counts: tuple[int, int]) -> str:
+        flagged, count = counts
+        return f"{flagged} of {count} ({flagged / count:.1%})" if count else "–"
+
+    head = "| part | method | stated | good parts flagged | of those in the fit's own light |\n" + "| --- " * 5 + "|\n"
     lines = (
-        f"| {part} | {method} | {rate:.1%} | {flagged} of {count} ({flagged / max(count, 1):.1%}) |\n"
-        for part, method, rate, flagged, count in rates
+        f"| {part} | {method} | {rate:.1%} | {told(every)} | {told(own)} |\n"
+        for part, method, rate, every, own in rates
     )
     return head + "".join(lines)

@@ -70,6 +70,19 @@ def test_a_row_counts_as_a_person_would():
     assert plain.flagged == pytest.approx(1 / 3) and plain.found == pytest.approx(2 / 3) and not plain.good_not_judged
 
 
+def test_rates_are_told_apart_for_the_light_of_the_fit():
+    """Every good photo comes once as it is and once under a held-back acquisition."""
+    lights = [("warm", 1.0, 3.0), ("warm", 1.0, 1.0), ("cold", 1.0, 3.0), ("cold", 3.0, 3.0)]
+    rows = [
+        row for light, score, held in lights for row in ([light, 0, score, 0, True], ["held back", 0, held, 0, True])
+    ]
+    rows += [[light, 1, 9.0, 0, True] for light in ("warm", "cold")]
+    result = {"limits": {"0.05": (2.0, 2.0)}, "rows": rows, "strangers": [], "fitted": 20}
+    dataset = Dataset("folder", "x", (Sample(None, False, domain="warm"),), ())  # type: ignore[arg-type]
+    found = row_of(VerdictCell(dataset, (), tiny(), "nfad", 20, 3), result)
+    assert (found.held_back, found.in_own_light, found.flagged) == ((3, 4), (1, 2), 0.25)
+
+
 def test_no_score_is_no_verdict():
     assert [verdict_of(None, True, 1), verdict_of(2, False, 1), verdict_of(2, True, 1), verdict_of(1, True, 1)] == [
         "not judged", "not judged", "anomalous", "normal",
