@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from nails import nail
+from nails import nail, nut
 
 from nfad.fitting.posing import background_of, drawn, lying_of, part_of, unlikeness
 from nfad.vision.images import to_view
@@ -47,3 +47,9 @@ def test_the_box_is_as_large_as_the_part_and_no_longer_than_three_times_its_widt
     along, across = pose.half
     assert 0.56 < along < 0.75 and 0.2 < across < 0.35  # the nail: half a photo long, 0.22 wide
     assert across >= along / 3
+
+
+@pytest.mark.parametrize("corners", [3, 4, 6])
+def test_a_part_without_a_long_axis_is_turned_by_its_corners(corners):
+    views = torch.stack([to_view(nut(seed, corners), 128, None)[0] for seed in range(16)])
+    assert unlikeness(drawn(views, 1.0).turned(views)[0]) < 0.1 * unlikeness(views)
