@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -50,8 +52,11 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 def main() -> None:
-    """The entry point: bad input is one sentence and exit code 2; Ctrl-C is 130."""
+    """The entry point: bad input is one sentence and exit code 2; Ctrl-C is 130, and SIGTERM 143: both leave nothing in
+    temporary folders. Services have handlers of their own."""
     keep_freed_memory()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text; in JSON this is an escape
     try:

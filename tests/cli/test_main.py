@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -209,3 +210,20 @@ def test_bad_input_is_one_sentence_and_exit_2(arguments, sentence, folder, model
     done = nfad(*given, code=2)
     assert sentence in " ".join(done.stderr.split())
     assert not (tmp_path / "x.nfad").exists()
+
+
+def test_a_fit_that_is_ended_leaves_nothing_behind(tmp_path):
+    (photos := tmp_path / "good").mkdir()
+    (temporary := tmp_path / "tmp").mkdir()
+    for index, image in enumerate(parts(12)):
+        Image.fromarray(image).save(photos / f"{index}.png")
+    command = [sys.executable, "-m", "nfad", "fit", photos, "-o", tmp_path / "m.nfad", *TINY, "--json"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    elsewhere = os.environ | {"TMPDIR": str(temporary)}
+    with subprocess.Popen([*map(str, command), "--set", "acquisitions=96"], env=elsewhere, **quiet) as running:
+        while not list(temporary.glob("nfad-*/*/*")):  # tokens are being written
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.terminate()
+        assert running.wait(30) == 143
+    assert not list(temporary.glob("nfad-*")) and not (tmp_path / "m.nfad").exists()
