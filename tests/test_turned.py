@@ -76,9 +76,9 @@ def test_a_loaded_one_says_the_same_to_the_last_bit(detector, model):
     assert (loaded.config, loaded.beside.config.pose) == (detector.config, "turned")
 
 
-@pytest.mark.parametrize("backend", ["onnx", "openvino"])
-def test_an_export_turns_as_torch_does(detector, model, backend, tmp_path):
-    metadata, parity = export(model, tmp_path / backend, Options(backend))
+@pytest.mark.parametrize(("backend", "dynamic"), [("onnx", False), ("onnx", True), ("openvino", False)])
+def test_an_export_turns_as_torch_does(detector, model, backend, dynamic, tmp_path):
+    metadata, parity = export(model, tmp_path / backend, Options(backend, dynamic_batch=dynamic))
     assert parity.passed and metadata["config"]["pose"] == "turned"
     runtime = Runtime.load(tmp_path / backend)
     for seed in (40, 41, 42):

@@ -67,7 +67,7 @@ class Pose:
     def rough(self, grey: Grey) -> Float[Tensor, "image 1 field field"]:
         """Edges in a square about the whole photo, in which lengths are alike in all directions."""
         reach = torch.tensor([[[self._reach / self.ratio, 0.0, 0.0], [0.0, self._reach, 0.0]]])
-        return edges(cut_out(grey, reach.expand(len(grey), -1, -1), FIELD))
+        return edges(cut_out(grey, reach.expand(grey.shape[0], -1, -1), FIELD))
 
     def in_rough(self, boxes: Boxes) -> Boxes:
         """The same boxes as places of that square."""
@@ -99,7 +99,8 @@ class Pose:
 
     def _best(self, grey: Grey, candidates: Sequence[Boxes]) -> Boxes:
         """Of these the one most like the drawing, moved to where it is most like it."""
-        matches = self._match(grey.repeat(len(candidates), 1, 1, 1), torch.cat([*candidates])).chunk(len(candidates))
+        count = len(candidates)
+        matches = self._match(torch.cat([grey] * count), torch.cat([*candidates])).unflatten(0, (count, -1)).unbind()
         boxes, match = candidates[0], matches[0]
         for others, other in zip(candidates[1:], matches[1:], strict=True):
             better = (other.amax(dim=1) > match.amax(dim=1))[:, None]
