@@ -12,7 +12,7 @@ from nfad.paper.verdict import AS_TAKEN, HELD_BACK, Result, VerdictCell
 from nfad.stats.intervals import Interval, percentiles
 
 SAMPLES = 1000
-AGAINST = ("unfiltered", "filter alone")
+OURS = "nfad"
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ def differences(cells: Sequence[VerdictCell], results: Sequence[Result], rate: f
         found.setdefault((cell.part, cell.method), []).append(_resampled(cell, result, rate))
     differs = []
     for part, method in found:
-        if method in AGAINST and (part, "nfad") in found:
-            gaps = np.mean(found[part, "nfad"], axis=0) - np.mean(found[part, method], axis=0)
+        if method != OURS and (part, OURS) in found:
+            gaps = np.mean(found[part, OURS], axis=0) - np.mean(found[part, method], axis=0)
             differs.append(Difference(part, method, *(percentiles(gap[0], gap[1:]) for gap in gaps)))
     return differs
 
