@@ -48,6 +48,17 @@ def test_parts_that_lie_alike_already_are_left_so(tmp_path):
     assert pose_of(tiny(acquisitions=0), views, torch.arange(12)) is None
 
 
+@pytest.mark.parametrize("contrast", [0, 100])
+def test_photos_of_nothing_but_light_are_left_as_taken(tmp_path, contrast):
+    """Nothing stands out there that could be turned."""
+    ramp = np.tile(np.linspace(40, 40 + contrast, 64)[:, None, None], (1, 64, 3))
+    views = ViewCache.read([(ramp + 5 * seed).astype(np.uint8) for seed in range(8)], 64, None, tmp_path)
+    assert pose_of(tiny(), views, torch.arange(8)) is None
+    if contrast == 0:
+        with pytest.raises(NfadError, match="no part stands out"):
+            pose_of(tiny(pose="turned"), views, torch.arange(8))
+
+
 def test_a_fit_sees_acquisitions_of_photos_as_taken_and_then_turns_them(tmp_path):
     """A pose is told in the light of the photo, as on the line."""
     views = ViewCache.read([nail(seed) for seed in range(12)], 64, None, tmp_path)

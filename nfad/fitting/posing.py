@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nfad.config import SEEN, Config
+from nfad.config import FEWEST, SEEN, Config
+from nfad.errors import NfadError
 from nfad.fitting.views import ViewCache
 from nfad.vision.pose import DRAWN, Points, Pose, Views, cut_out, edges, perpendicular, places, small
 
@@ -35,6 +36,11 @@ def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> 
     ratio = float(np.median([views.ratios[int(index)] for index in chosen]))
     spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
     some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
+    some = some[(part_of(small(some)) > 0.5).flatten(1).any(dim=1)]
+    if len(some) < FEWEST:
+        if config.pose == "auto":
+            return None
+        raise NfadError("no part stands out from its background in these photos; leave pose='turned' out")
     pose = drawn(some, ratio)
     if config.pose == "auto":
         as_taken, turned = unlikeness(some), unlikeness(pose.turned(some)[0])
@@ -51,7 +57,7 @@ def unlikeness(views: Views) -> float:
 
 
 def drawn(views: Views, ratio: float) -> Pose:
-    """The box that nearly all parts of these views fit into, and what is seen in it."""
+    """The box that nearly all parts of these views fit into, and what is seen in it; each must show one."""
     parts = part_of(small(views))
     centre, axis = lying_of(parts, ratio)
     spots = _spots(parts.shape[-1], ratio)[None] - centre[:, None]
@@ -59,7 +65,7 @@ def drawn(views: Views, ratio: float) -> Pose:
     for direction in (axis, perpendicular(axis)):
         line = (spots * direction[:, None]).sum(dim=2)
         inside = [each[weight > 0.5] for each, weight in zip(line, parts.flatten(1), strict=True)]
-        ends.append(torch.stack([each.quantile(torch.tensor(INSIDE)) for each in inside if len(each)]))
+        ends.append(torch.stack([each.quantile(torch.tensor(INSIDE)) for each in inside]))
     low, high = (torch.stack([each[:, end].quantile(NEARLY[end]) for each in ends]) for end in (0, 1))
     along, across = (MARGIN * (high - low) / 2).tolist()
     pose = Pose(ratio, (along, max(across, along / LONGEST)), *torch.zeros(2, DRAWN, DRAWN))
