@@ -16,6 +16,9 @@ from nfad.deploy.export import Options, export
 from nfad.errors import NfadError
 from nfad.fitting.posing import pose_of, unlikeness
 from nfad.fitting.views import AcquiredViews, ViewCache
+from nfad.stress.axes import AXES
+from nfad.stress.measure import image_scores
+from nfad.vision.images import to_view
 
 CONFIG = tiny(false_alarm_rate=0.2, beside="embedded-fast", size=128)
 
@@ -78,6 +81,14 @@ def test_the_map_shows_a_defect_where_the_photo_has_it(detector):
         wanted = 0.5 - 0.05 + 0.13 * np.sin(angle), 0.5 + 0.05 + 0.13 * np.cos(angle)
         assert np.hypot(row / 128 - wanted[0], column / 128 - wanted[1]) < 0.12
         assert found.score > detector.predict(nail(seed, angle=angle, at=(0.05, -0.05))).score
+
+
+def test_stress_counts_the_score_of_a_moved_part(detector):
+    """Which is that of the box; of the map on the photo, most of which lies outside of it, it would be another."""
+    axis = next(axis for axis in AXES.values() if axis.moves)
+    views = torch.stack([to_view(nail(seed), 128, None)[0] for seed in (40, 41)])
+    found = image_scores(detector, views, axis, axis.strengths[0])
+    assert torch.equal(found["unfiltered"], detector.predict_tensor(views).unfiltered_score)
 
 
 def test_a_loaded_one_says_the_same_to_the_last_bit(detector, model):

@@ -208,7 +208,7 @@ def image_scores(detector: Model, views: Tensor, axis: Axis | None, strength: fl
 def _counted_scores(
     detector: Model, judged: Sequence[Prediction], axis: Axis | None, strength: float, size: int
 ) -> dict[str, Tensor]:
-    if axis is None or not axis.moves:
+    if axis is None or not axis.moves or detector.config.pose == "turned":  # of these only a box about the part counts
         scores = ("unfiltered", "unfiltered_score"), ("filtered", "score")
         return {arm: torch.tensor([getattr(each, name) for each in judged]) for arm, name in scores}
     made_up = ~photographed(axis, strength, size)
