@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,12 +68,13 @@ def fit(
     if export not in (None, "onnx", "openvino"):
         raise NfadError(f"--export must be onnx or openvino; got {export!r}")
 
-    def config_of(pairs: list[str]) -> Config:
+    @cache  # what is to be told of settings is told once, of however many products
+    def config_of(*pairs: str) -> Config:
         own = [pair.partition("=")[2].strip() for pair in pairs if pair.partition("=")[0].strip() == "preset"]
         others = [pair for pair in pairs if pair.partition("=")[0].strip() != "preset"]
         return config_from(own[-1] if own else preset, [*(setting or []), *others])
 
-    products = read_manifest(manifest, config_of)
+    products = read_manifest(manifest, lambda pairs: config_of(*pairs))
     if stress and any(product.photos.suffix == ".txt" for product in products):
         raise NfadError("--stress needs folders of photos, not lists; leave it out or name folders")
     wish = Wish(out_dir.absolute(), stress, export, device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,17 +107,11 @@ def config_from(preset: str, setting: list[str] | None, **changes: Any) -> Any:
 def told_if_alone(preset: str, config: Config, changes: Mapping[str, Any]) -> Config:
     """A preset's second network that a change leaves out is told of."""
     if not config.beside and config.preset(preset).beside and "beside" not in changes:
-        _tell_alone(preset)
+        note(
+            f"{preset} without its second network: that goes with its own teacher, acquisitions, and a reference other "
+            "than the student."
+        )
     return config
-
-
-@cache
-def _tell_alone(preset: str) -> None:
-    """Once, of however many products."""
-    note(
-        f"{preset} without its second network: that goes with its own teacher, acquisitions, and a reference other "
-        "than the student."
-    )
 
 
 def cluster_at(address: str, workers: int | None, cpus: int, memory: float | None, device: str) -> Cluster:
