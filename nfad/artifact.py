@@ -36,7 +36,7 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 9
+FORMAT = 10
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -148,7 +148,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 def _as_taken(header: dict[str, Any]) -> dict[str, Any]:
     """Before format 9 no part was turned."""
     beside = header["beside"] and _as_taken(header["beside"])
-    return header | {"config": {"pose": "as taken", **header["config"]}, "pose": None, "beside": beside}
+    return {"pose": None, **header, "config": {"pose": "as taken", **header["config"]}, "beside": beside}
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -91,8 +91,9 @@ int main(int count, char** arguments) try {
     // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
     if (!fs::exists(graph)) throw std::runtime_error(graph.string() + " does not exist; export with --to openvino");
     const fs::path metadata = folder / "model.json";
-    if (read_number(metadata, "format") != 5)  // others may mean other things by the same names
-        throw std::runtime_error(metadata.string() + " has another format than 5; export the model again");
+    const double format = read_number(metadata, "format");
+    if (format != 5 && format != 6)  // others may mean other things by the same names
+        throw std::runtime_error(metadata.string() + " has another format than 5 or 6; export the model again");
     const double threshold = read_number(metadata, "threshold");
     if (!(std::abs(threshold) <= 1e6))  // every part would pass
         throw std::runtime_error(metadata.string() + " has a threshold that no model has; export the model again");

@@ -11,7 +11,8 @@ from nfad.deploy.seal import check_seal, sealed, unique
 from nfad.errors import NfadError
 from nfad.system.files import replacing, sha256_of
 
-FORMAT = 5
+FORMAT = 6
+READ = (5, FORMAT)  # which of another version's say what they mean here
 METADATA = "model.json"
 NEEDED = ("backend", "input", "families", "threshold", "held_out", "normals", "fitted_on", "config", "teacher", "files")
 GRAPHS = {"onnx": ("model.onnx",), "openvino": ("model.xml", "model.bin")}
@@ -37,7 +38,7 @@ def read_metadata(folder: Path, key: bytes | None = None) -> dict[str, Any]:
         version = metadata["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _incomplete(path) from None
-    if version != FORMAT:
+    if version not in READ:
         raise NfadError(f"{path} has format {version}, this nfad reads {FORMAT}; export the model again")
     check_seal(metadata, path, key)
     graphs = GRAPHS.get(metadata.get("backend"), ())
@@ -55,7 +56,7 @@ def read_metadata(folder: Path, key: bytes | None = None) -> dict[str, Any]:
 def _check_scores(metadata: dict[str, Any], path: Path) -> None:
     """Also of a folder whose seal holds: a program that goes wrong seals what it writes."""
     held_out = metadata["held_out"]
-    scores = [metadata["threshold"], *held_out["filtered"], *held_out["unfiltered"]]
+    scores = [metadata["threshold"], *(score for name in held_out if name != "images" for score in held_out[name])]
     for score in scores:
         if not (math.isfinite(score) and abs(score) <= LARGEST_SCORE):
             raise NfadError(

@@ -43,6 +43,7 @@ def joined(first: Calibrated, second: Calibrated, names: tuple[str, str], rate: 
     )
     both = one.joined(two)
     wider = float(limit_of(both.strangeness[~both.strangeness.isnan()]))
+    both = dataclasses.replace(both, limit=wider)
     found = {name: look.found() for name, look in zip((*names, TOGETHER), (one, two, both), strict=True)}
     pair = dataclasses.replace(
         first,

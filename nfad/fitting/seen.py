@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from nfad.fitting.crossfit import as_acquired
-from nfad.stats.conformal import conformal_threshold, smallest_rate
 from nfad.verdict.choice import LOOSE, Choice
 from nfad.verdict.threshold import Threshold
 
@@ -40,6 +39,7 @@ class Seen:
     spread: Mapping[str, Tensor]  # participation, nuisance_fraction, nuisance:FAMILY
     strangeness: Tensor  # over its limit; NaN of what may be another part
     damaged: Damaged | None
+    limit: float = 1.0  # of strangeness, above which a view is not judged
 
     @property
     def told(self) -> Tensor:
@@ -47,13 +47,10 @@ class Seen:
         return as_acquired(self.taken)
 
     def held_out(self) -> Threshold:
-        order = torch.where(self.told)[0]
-        order = order[self.scores[order].argsort(stable=True)]
-        return Threshold(
-            filtered=tuple(self.scores[order].tolist()),
-            unfiltered=tuple(self.unfiltered[self.taken].sort().values.tolist()),
-            images=tuple(self.images[order].tolist()),
-        )
+        told, unfiltered = self.told, self.unfiltered[self.taken]
+        judged = ~(self.strangeness[told] > self.limit)
+        rows = (self.scores[told], self.images[told], unfiltered, judged)
+        return Threshold.of_views(*(each.numpy() for each in rows))
 
     def normals(self) -> dict[str, tuple[float, ...]]:
         """Of every normal as taken: what drift is told by."""
@@ -61,10 +58,13 @@ class Seen:
         return {name: tuple(values[self.taken].tolist()) for name, values in numbers.items()}
 
     def found(self) -> float | None:
-        """Share of the synthetic defects; None where there were none."""
+        """Share of the synthetic defects above the threshold, mean over the rates that there are normals for; None
+        without any."""
         if self.damaged is None:
             return None
-        return share_found(self.scores[self.told], self.images[self.told], self.damaged.scores)
+        held_out = self.held_out()
+        limits = [held_out.at(rate)[0] for rate in RATES]
+        return float(np.mean([(self.damaged.scores.numpy() > limit).mean() for limit in limits]))
 
     def choice(self, evidence: str, found: Mapping[str, float], rate: float) -> Choice | None:
         """What is known of this evidence at the rate asked for; None without synthetic defects."""
@@ -103,13 +103,6 @@ def _mean(first: Looks, second: Looks) -> Looks:
         scores=(first.scores + second.scores) / 2,
         unfiltered=(first.unfiltered + second.unfiltered) / 2,
     )
-
-
-def share_found(scores: Tensor, images: Tensor, damaged: Tensor) -> float:
-    """Of synthetic defects, above the threshold of normals' scores: mean over the rates that there are normals for."""
-    least = smallest_rate(len(images.unique()))
-    limits = [conformal_threshold(scores.numpy(), max(rate, least), images.numpy()) for rate in RATES]
-    return float(np.mean([(damaged.numpy() > limit).mean() for limit in limits]))
 
 
 def _above(limits: tuple[float, float], filtered: Tensor, unfiltered: Tensor) -> dict[str, float]:

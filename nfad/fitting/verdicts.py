@@ -29,7 +29,7 @@ from nfad.fitting.crossfit import (
 )
 from nfad.fitting.doubts import doubts_of_scores, foreign
 from nfad.fitting.reference import nudged_copies
-from nfad.fitting.seen import Damaged, Seen, share_found
+from nfad.fitting.seen import Damaged, Seen
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import AcquiredViews, DamagedViews, ViewCache
 from nfad.reference.judgeable import Judgeable
@@ -98,39 +98,15 @@ def learn(
     config: Config, scorer: Scorer, by_place: ByPlace, folds: Tensor, normals: Looked, damaged: Looked | None
 ) -> Calibrated:
     """Of what the folds' scorers saw: which evidence, how it is read, its threshold, and what is not judged."""
-    reads = {name: _Read.of(name, folds, normals) for name in config.candidates}
-    evidence, found, told = config.candidates[0], {}, as_acquired(normals.taken)
-    if damaged is not None:
-        found = {
-            name: share_found(read.log_scores[told], normals.images[told], read.of_damaged(folds, damaged))
-            for name, read in reads.items()
-        }
-        evidence = max(found, key=found.__getitem__)
-    read, clean = reads[evidence], normals.taken
-    maps = {"control": normals.maps["unfiltered"][clean], "detection": read.maps(normals.maps[evidence])[clean]}
-    if "localization" in normals.maps:
-        maps["localization"] = read.maps(normals.maps["localization"])[clean]
-    normal_maps = {name: statistics_of(each) for name, each in maps.items()}
-
-    def in_units(scores: Tensor, name: str) -> Tensor:
-        return (scores.double() - normal_maps[name][0]) / normal_maps[name][1]
-
+    clean, told = normals.taken, as_acquired(normals.taken)
     own = told & ~torch.isin(normals.images, foreign(normals.images[clean], normals.content[clean]))
     judgeable, strangeness = Judgeable.fit(normals.content[own], normals.numbers[own], folds[normals.images][own])
-    bad = damaged and Damaged(
-        damaged.taken,
-        scores=in_units(read.of_damaged(folds, damaged).exp(), "detection"),
-        unfiltered=in_units(damaged.maps["unfiltered"][:, 0], "control"),
-    )
-    seen = Seen(
-        normals.images,
-        clean,
-        scores=in_units(read.log_scores.exp(), "detection"),
-        unfiltered=in_units(normals.maps["unfiltered"][:, 0], "control"),
-        spread=normals.spread,
-        strangeness=torch.full((len(own),), torch.nan).masked_scatter(own, strangeness),
-        damaged=bad,
-    )
+    strangeness = torch.full((len(own),), torch.nan).masked_scatter(own, strangeness)
+    reads = {name: _Read.of(name, folds, normals) for name in config.candidates}
+    each = {name: _seen_by(read, folds, normals, damaged, strangeness) for name, read in reads.items()}
+    found = {name: share for name, (_, seen) in each.items() if (share := seen.found()) is not None}
+    evidence = max(found, key=found.__getitem__) if found else config.candidates[0]
+    read, (normal_maps, seen) = reads[evidence], each[evidence]
     chosen = {"placed": by_place[evidence], "filtered": None} if evidence in PLACED else {}
     return Calibrated(
         scorer=dataclasses.replace(scorer, reading=read.whole, **chosen),
@@ -141,6 +117,35 @@ def learn(
         choice=seen.choice(evidence, found, config.false_alarm_rate),
         doubts=tuple(doubts_of_scores(normals.images[clean], read.log_scores[clean], normals.content[clean])),
         seen=seen,
+    )
+
+
+def _seen_by(
+    read: _Read, folds: Tensor, normals: Looked, damaged: Looked | None, strangeness: Tensor
+) -> tuple[dict[str, tuple[float, float]], Seen]:
+    """The units of an evidence's maps, and in them what it says of all views."""
+    clean = normals.taken
+    maps = {"control": normals.maps["unfiltered"][clean], "detection": read.maps(normals.maps[read.name])[clean]}
+    if "localization" in normals.maps:
+        maps["localization"] = read.maps(normals.maps["localization"])[clean]
+    normal_maps = {name: statistics_of(each) for name, each in maps.items()}
+
+    def in_units(scores: Tensor, name: str) -> Tensor:
+        return (scores.double() - normal_maps[name][0]) / normal_maps[name][1]
+
+    bad = damaged and Damaged(
+        damaged.taken,
+        scores=in_units(read.of_damaged(folds, damaged).exp(), "detection"),
+        unfiltered=in_units(damaged.maps["unfiltered"][:, 0], "control"),
+    )
+    return normal_maps, Seen(
+        normals.images,
+        clean,
+        scores=in_units(read.log_scores.exp(), "detection"),
+        unfiltered=in_units(normals.maps["unfiltered"][:, 0], "control"),
+        spread=normals.spread,
+        strangeness=strangeness,
+        damaged=bad,
     )
 
 

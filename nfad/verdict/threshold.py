@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from nfad.errors import NfadError
-from nfad.stats.conformal import conformal_threshold, p_value, rates_of, smallest_rate
+from nfad.stats.conformal import Ranks, smallest_rate
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,15 @@ class Threshold:
     filtered: tuple[float, ...]
     unfiltered: tuple[float, ...]
     images: tuple[int, ...] = ()  # of each filtered score; () where every score is an image's own
+    lines: tuple[float, ...] = ()  # of the images' ranks, the highest first; () of models that count all views at once
+
+    @classmethod
+    def of_views(cls, scores: np.ndarray, images: np.ndarray, unfiltered: np.ndarray, judged: np.ndarray) -> Threshold:
+        """Of several views of each image; one that is not judged is never flagged."""
+        order = scores.argsort(kind="stable")
+        lines = Ranks.of(np.where(judged, scores, scores.min()), images).lines
+        filtered, own = scores[order].tolist(), images[order].tolist()
+        return cls(tuple(filtered), tuple(np.sort(unfiltered).tolist()), tuple(own), tuple(lines.tolist()))
 
     @property
     def count(self) -> int:
@@ -64,12 +74,18 @@ class Threshold:
     def at(self, rate: float) -> tuple[float, float]:
         """Thresholds of the filtered and the unfiltered score at a supported rate."""
         rate = self.supported(rate)
-        return conformal_threshold(self.filtered, rate, self.images or None), conformal_threshold(self.unfiltered, rate)
+        return self._ranks.threshold(rate), Ranks.of(self.unfiltered).threshold(rate)
 
     def every(self) -> tuple[np.ndarray, np.ndarray]:
         """All thresholds of the filtered score that there are, the lowest first, and the rate of each."""
-        return rates_of(self.filtered, self.images or None)
+        return self._ranks.rates()
 
     def p_value(self, score: float) -> float:
         """Share of normal images expected to score at least this high."""
-        return p_value(self.filtered, score, self.images or None)
+        return self._ranks.p_value(score)
+
+    @cached_property
+    def _ranks(self) -> Ranks:
+        if self.lines:
+            return Ranks.kept(self.lines)
+        return Ranks.pooled(self.filtered, self.images) if self.images else Ranks.of(self.filtered)

@@ -95,7 +95,7 @@ def photo(tmp_path):
     return tmp_path / "a.ppm", pixels.reshape(-1, 3).astype(np.float64).mean(axis=0)
 
 
-ANY = {"format": 5, "narrowest": 0.0, "widest": 1e6}
+ANY = {"format": 6, "narrowest": 0.0, "widest": 1e6}
 
 
 def said(done):
@@ -195,8 +195,8 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     (tmp_path / "bare/model.xml").touch()
     damaged = {
         "older": '{"format": 2, "threshold": 1}',
-        "without": '{"format": 5}',
-        "absurd": '{"format": 5, "threshold": 1e9}',
+        "without": '{"format": 6}',
+        "absurd": '{"format": 6, "threshold": 1e9}',
     }
     for name, metadata in damaged.items():
         (tmp_path / name).mkdir()
@@ -209,7 +209,7 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
         (exported, tmp_path / "a.png"): "is not a binary PPM",
         (tmp_path / "empty", path): "export with --to openvino",
         (tmp_path / "bare", path): "names no format",
-        (tmp_path / "older", path): "has another format than 5; export the model again",
+        (tmp_path / "older", path): "has another format than 5 or 6; export the model again",
         (tmp_path / "without", path): "names no threshold",
         (tmp_path / "absurd", path): "has a threshold that no model has",
     }.items():

@@ -17,6 +17,7 @@ from nfad import NfadError
 from nfad.deploy import Runtime
 from nfad.deploy.parity import MAPS
 from nfad.deploy.seal import sealed
+from nfad.stats.conformal import Ranks, smallest_rate
 
 SHAPES = [(64, 64), (80, 64), (64, 131), (200, 150), (40, 20), (16, 90), (300, 16)]
 
@@ -150,11 +151,24 @@ def test_a_newer_format_is_told(shipped, tmp_path):
         Runtime.load(copy)
 
 
+def test_a_folder_of_the_format_before_is_judged_with_as_it_was(shipped, tmp_path):
+    """Its normals' views were counted all at once; the threshold beside them says so."""
+    copy = shutil.copytree(shipped.folder, tmp_path / "copy")
+    metadata = json.loads((copy / "model.json").read_text())
+    held_out = {name: values for name, values in metadata["held_out"].items() if name != "lines"}
+    rate, old = metadata["config"]["false_alarm_rate"], Ranks.pooled(held_out["filtered"], held_out["images"])
+    threshold = old.threshold(max(rate, smallest_rate(old.count)))
+    assert threshold > metadata["threshold"]
+    before = metadata | {"format": 5, "held_out": held_out, "threshold": threshold}
+    (copy / "model.json").write_text(json.dumps(sealed(before)))
+    assert Runtime.load(copy).threshold == threshold
+
+
 def test_metadata_that_are_not_whole_are_told(shipped, tmp_path):
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
     without = {name: value for name, value in metadata.items() if name != "held_out"}
-    for damaged in ({"format": 5}, metadata | {"backend": "tensorrt"}, without, metadata | {"files": {}}):
+    for damaged in ({"format": 6}, metadata | {"backend": "tensorrt"}, without, metadata | {"files": {}}):
         (copy / "model.json").write_text(json.dumps(sealed(damaged)))
         with pytest.raises(NfadError, match="is incomplete; copy the folder again"):
             Runtime.load(copy)

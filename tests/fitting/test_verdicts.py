@@ -77,6 +77,20 @@ def test_all_normals_under_all_acquisitions_set_the_threshold():
     assert held_out.at(0.1)[0] == conformal_threshold(held_out.filtered, 0.1, held_out.images)
 
 
+def test_a_view_that_is_not_judged_raises_no_threshold():
+    """It is not flagged either, however high its score."""
+    seen = learned(looked(0)).seen
+    odd = int(seen.scores.argmax())
+    higher = torch.where(torch.arange(len(seen.scores)) == odd, 100.0, seen.scores)
+    strange = torch.where(torch.arange(len(seen.scores)) == odd, 1.5, 0.5)
+    before, judged, refused = (
+        dataclasses.replace(seen, scores=scores, strangeness=strangeness).held_out()
+        for scores, strangeness in ((seen.scores, 0 * strange), (higher, 0 * strange), (higher, strange))
+    )
+    assert refused.at(0.01)[0] <= before.at(0.01)[0] < judged.at(0.01)[0]
+    assert refused.highest == 100 and len(refused.lines) == IMAGES
+
+
 def test_scores_are_read_by_a_reading_that_has_not_seen_the_part():
     """What light did to them is gone; unread it would be seen in every score."""
     normals = looked(0, light=0.5)

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfad.errors import NfadError
-from nfad.stats.conformal import conformal_threshold, p_value, rates_of, smallest_rate
+from nfad.stats.conformal import DRAWS, Ranks, conformal_threshold, smallest_rate
 from nfad.verdict.threshold import Threshold
 
 scores = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
@@ -38,11 +39,11 @@ def test_the_rate_holds_on_fresh_normals():
 def test_a_p_value_below_the_rate_is_a_flag(values, score):
     rate = max(0.3, smallest_rate(len(values)))
     flagged = score > conformal_threshold(values, rate)
-    assert flagged == (p_value(values, score) <= rate + 1e-9) or score in values
+    assert flagged == (Ranks.of(values).p_value(score) <= rate + 1e-9) or score in values
 
 
 def test_a_score_that_is_no_number_has_no_p_value():
-    assert math.isnan(p_value([1.0, 2.0], math.nan))
+    assert math.isnan(Ranks.of([1.0, 2.0]).p_value(math.nan))
 
 
 def test_too_few_normals_use_the_smallest_rate_they_support():
@@ -77,28 +78,42 @@ def test_half_of_the_excess():
     assert held.excess_filtered(1.0, 10.0) == 1 and held.excess_filtered(9.0, 10.0) == 0
 
 
-@given(scores, st.randoms(), st.floats(0.001, 0.999), st.floats(-1e6, 1e6))
-def test_groups_of_one_are_no_groups(values, random, rate, score):
+@given(scores, st.randoms())
+def test_groups_of_one_are_no_groups(values, random):
     names = list(range(len(values)))
     random.shuffle(names)
-    rate = max(rate, smallest_rate(len(values)))
-    assert conformal_threshold(values, rate, names) == conformal_threshold(values, rate)
-    assert p_value(values, score, names) == pytest.approx(p_value(values, score), rel=1e-12)
+    assert Ranks.of(values, names).lines == pytest.approx(Ranks.of(values).lines, rel=1e-9, abs=1e-6)
 
 
-@given(st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=6), min_size=1, max_size=12), st.floats(0.01, 0.99))
-def test_each_group_weighs_as_much_as_the_next_part(groups, rate):
-    """The smallest score q with (1 + the sum over groups of the share above q) / (n + 1) ≤ rate, by trying each."""
+groups_of_views = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=5)
+
+
+def flat(groups):
+    return zip(*((value, name) for name, group in enumerate(groups) for value in group))
+
+
+@given(groups_of_views)
+def test_a_rank_is_the_mean_over_all_ways_to_draw_one_view_of_each_part(groups):
+    every = np.array([sorted(views, reverse=True) for views in itertools.product(*groups)], dtype=float)
+    error = 5 * every.std(axis=0) / math.sqrt(DRAWS) + 1e-9
+    assert (np.abs(Ranks.of(*flat(groups)).lines - every.mean(axis=0)) <= error).all()
+
+
+@given(groups_of_views, st.floats(0.01, 0.99), st.floats(-1, 21))
+def test_of_groups_too_a_p_value_below_the_rate_is_a_flag(groups, rate, score):
+    ranks = Ranks.of(*flat(groups))
     rate = max(rate, smallest_rate(len(groups)))
+    threshold, p_value = ranks.threshold(rate), ranks.p_value(score)
+    assert ranks.lines[-1] <= threshold <= ranks.lines[0]
+    if abs(score - threshold) > 1e-6:
+        assert (score > threshold) == (p_value < rate + 1e-9) or rate > len(groups) / (len(groups) + 1)
+    assert smallest_rate(len(groups)) <= p_value <= 1
 
-    def above(q):
-        return 1 + sum(sum(value > q for value in group) / len(group) for group in groups)
 
-    values, names = zip(*((value, name) for name, group in enumerate(groups) for value in group))
-    wanted = min(q for q in values if above(q) <= rate * (len(groups) + 1) + 1e-6)
-    assert conformal_threshold(values, rate, names) == wanted
-    at_least = 1 + sum(sum(value >= 10 for value in group) / len(group) for group in groups)
-    assert p_value(values, 10, names) == pytest.approx(at_least / (len(groups) + 1))
+def test_a_rate_between_two_ranks_is_used_up():
+    ranks = Ranks.of([1.0, 2.0, 3.0], [0, 1, 2])
+    assert [ranks.threshold(rate) for rate in (1 / 4, 3 / 8, 2 / 4)] == pytest.approx([3, 2.5, 2])
+    assert Ranks.of([1.0, 2.0, 3.0]).threshold(3 / 8) == 3
 
 
 def views_of_parts(random, count):
@@ -107,23 +122,35 @@ def views_of_parts(random, count):
     return random.gamma(2.0, size=count)[images] + 0.3 * random.normal(size=len(images)), images
 
 
-def test_the_rate_holds_on_any_view_of_fresh_parts_though_views_of_a_part_are_alike():
+@pytest.mark.parametrize(("parts", "rate"), [(19, 0.05), (30, 0.05), (40, 0.05), (60, 0.1)])
+@pytest.mark.parametrize("among", [0.0, 0.3, 3.0])
+def test_the_rate_holds_on_any_view_of_fresh_parts_and_is_used_up(parts, rate, among):
+    """However much of the spread is that of a part's own views."""
     random = np.random.default_rng(0)
-    grouped, pooled = [], []
+    flagged = []
     for _ in range(600):
-        held, images = views_of_parts(random, 19)
+        images = np.repeat(np.arange(parts), random.integers(1, 9, parts))
+        held = random.gamma(2.0, size=parts)[images] + among * random.gamma(2.0, size=len(images))
+        fresh = random.gamma(2.0, size=50) + among * random.gamma(2.0, size=50)
+        flagged.append((fresh > conformal_threshold(held, rate, images)).mean())
+    error = 4 * np.std(flagged) / math.sqrt(len(flagged))
+    assert 0.8 * rate - error <= np.mean(flagged) <= rate + error
+
+
+def test_views_are_not_parts():
+    """As if each view were a part of its own, a rate would be promised that 19 parts cannot keep."""
+    random = np.random.default_rng(0)
+    flagged = []
+    for _ in range(600):
+        held, _ = views_of_parts(random, 19)
         fresh = random.gamma(2.0, size=50) + 0.3 * random.normal(size=50)
-        grouped.append((fresh > conformal_threshold(held, 0.05, images)).mean())
-        pooled.append((fresh > conformal_threshold(held, 0.02)).mean())
-    error = 4 * np.std(grouped) / math.sqrt(len(grouped))
-    assert 0.02 < np.mean(grouped) <= 0.05 + error
-    # As if each view were a part of its own, a rate would be promised that 19 parts cannot keep.
-    assert np.mean(pooled) > 0.02 + 4 * np.std(pooled) / math.sqrt(len(pooled))
+        flagged.append((fresh > conformal_threshold(held, 0.02)).mean())
+    assert np.mean(flagged) > 0.02 + 4 * np.std(flagged) / math.sqrt(len(flagged))
 
 
 def test_many_views_of_few_parts_support_no_lower_rate():
     values, images = list(range(80)), [index // 8 for index in range(80)]
-    assert conformal_threshold(values, 1 / 11, images) == 79
+    assert conformal_threshold(values, 1 / 11, images) == 75.5  # the mean of the highest part's views
     with pytest.raises(NfadError, match="10 held-out normals support a false-alarm rate of 0.0909 at the least"):
         conformal_threshold(values, 0.05, images)
     assert conformal_threshold(values, 0.05) < 79
@@ -140,11 +167,18 @@ def test_the_promise_says_where_it_holds():
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 8)), min_size=1, max_size=40), st.booleans())
-def test_every_score_is_the_threshold_of_its_rate(views, grouped):
+def test_every_rank_is_the_threshold_of_its_rate(views, grouped):
     values, images = (list(each) for each in zip(*views))
-    groups = images if grouped else None
-    lines, rates = rates_of(values, groups)
-    assert lines.tolist() == sorted(values) and (np.diff(rates) <= 0).all()
+    ranks = Ranks.of(values, images if grouped else None)
+    lines, rates = ranks.rates()
+    assert (np.diff(lines) >= 0).all() and (np.diff(rates) < 0).all()
     assert rates[-1] == pytest.approx(smallest_rate(len(set(images)) if grouped else len(values)), rel=1e-12)
     for line, rate in zip(lines, rates):
-        assert conformal_threshold(values, rate, groups) == line
+        assert ranks.threshold(rate) == pytest.approx(line)
+
+
+def test_of_very_many_parts_there_are_fewer_draws_and_the_same_ranks():
+    random = np.random.default_rng(0)
+    held, images = views_of_parts(random, 5000)
+    ranks = Ranks.of(held, images)
+    assert ranks.threshold(0.05) == pytest.approx(np.quantile(held, 0.95), abs=0.1)
