@@ -217,7 +217,7 @@ def _meaning(prediction: Prediction) -> str:
     if not isfinite(p_value):
         return ""
     if normals and p_value <= smallest_rate(normals):  # which is as low as it gets, however high the score
-        return f"above all {normals} held-out normals"
+        return f"above the highest score to be expected of {normals} normal parts"
     if p_value >= 0.4:  # "1 in 1" would say nothing
         return f"{p_value:.0%} of normal parts score at least this high"
     if p_value > 0:

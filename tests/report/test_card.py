@@ -118,5 +118,5 @@ def test_above_all_held_out_normals_is_told_as_that_and_not_as_a_share(held, sco
     view = np.zeros((2, 2), np.float32)
     one = Prediction(score, False, 10.0, view, view, 0.5, 0.5, p_value=p_value(held, score), normals=len(held))
     meaning = card_of(np.zeros((8, 8, 3), np.uint8), one, 10.0, "a.png").meaning
-    assert (meaning == f"above all {len(held)} held-out normals") == (score > max(held))
+    assert (meaning == f"above the highest score to be expected of {len(held)} normal parts") == (score > max(held))
     assert score > max(held) or "normal parts" in meaning
