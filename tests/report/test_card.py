@@ -13,7 +13,7 @@ from nfad.errors import NfadError
 from nfad.records import Geometry, Prediction
 from nfad.report.card import MARKS, card_of, changed
 from nfad.report.rendering import rendered
-from nfad.stats.conformal import p_value
+from nfad.stats.conformal import Ranks
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_card_bears_numbers_that_are_none(photo, strange, number):
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=60), st.floats(-9, 9))
 def test_above_all_held_out_normals_is_told_as_that_and_not_as_a_share(held, score):
     view = np.zeros((2, 2), np.float32)
-    one = Prediction(score, False, 10.0, view, view, 0.5, 0.5, p_value=p_value(held, score), normals=len(held))
+    one = Prediction(score, False, 10.0, view, view, 0.5, 0.5, p_value=Ranks.of(held).p_value(score), normals=len(held))
     meaning = card_of(np.zeros((8, 8, 3), np.uint8), one, 10.0, "a.png").meaning
     assert (meaning == f"above the highest score to be expected of {len(held)} normal parts") == (score > max(held))
     assert score > max(held) or "normal parts" in meaning
