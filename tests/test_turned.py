@@ -1,6 +1,7 @@
 """A fit of parts that lie anyhow: chosen by itself, kept in the file, exported, and told."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,16 @@ def test_the_map_shows_a_defect_where_the_photo_has_it(detector):
         assert found.score > detector.predict(nail(seed, angle=angle, at=(0.05, -0.05))).score
 
 
+def test_on_request_parts_that_lie_alike_are_turned_too_and_a_nudged_camera_flags_none():
+    lying = [nail(seed, angle=0.2, at=(0, 0)) for seed in range(12)]
+    nudged = [nail(seed, angle=0.3, at=(0.1, -0.08)) for seed in (40, 41, 42)]
+    as_taken, turned = (Detector.fit(lying, replace(CONFIG, pose=pose)) for pose in ("auto", "turned"))
+    assert as_taken.pose is None and turned.pose is not None
+    assert not any(each.is_anomalous for each in turned.predict(nudged))
+    assert turned.predict(nail(40, angle=0.3, at=(0.1, -0.08), defect=True)).is_anomalous
+    assert not any(each.verdict == "normal" for each in as_taken.predict(nudged))
+
+
 def test_stress_counts_the_score_of_a_moved_part(detector):
     """Which is that of the box; of the map on the photo, most of which lies outside of it, it would be another."""
     axis = next(axis for axis in AXES.values() if axis.moves)
@@ -154,5 +165,7 @@ def test_fit_and_info_tell_of_it(model, tmp_path):
     out = tmp_path / "small.nfad"
     said = nfad("fit", tmp_path, "-o", out, "--preset", "embedded-fast", "--size", "64", "--set", "acquisitions=14")
     assert "turned to lie alike" in " ".join(said.stdout.split())
+    forced = nfad("fit", tmp_path, "-o", out, "--force", "--turned", "--mask", tmp_path / "0.png", code=2)
+    assert "a mask is drawn on photos as taken" in " ".join(forced.stderr.split())
     assert "turned to lie alike" in nfad("info", model).stdout
     assert json.loads(nfad("info", model, "--json").stdout)["config"]["pose"] == "turned"

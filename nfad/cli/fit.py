@@ -25,6 +25,7 @@ from nfad.cli.options import (
     Size,
     Teacher,
     Tile,
+    Turned,
     Weights,
     changes_from,
     told_if_alone,
@@ -62,6 +63,7 @@ def fit(
     tile: Tile = None,
     foreground: Foreground = False,
     nudged: Nudged = False,
+    turned: Turned = False,
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of normal images you accept being flagged; can be changed later.")
     ] = 0.01,
@@ -114,7 +116,8 @@ def fit(
 
     changes = changes_from(
         setting, teacher=teacher, weights=weights, reference=reference, size=size, tile=tile, holdout=holdout,
-        seed=seed, foreground=foreground or None, nudges=NUDGES if nudged else None, false_alarm_rate=false_alarm_rate,
+        seed=seed, foreground=foreground or None, nudges=NUDGES if nudged else None, pose="turned" if turned else None,
+        false_alarm_rate=false_alarm_rate,
     )  # fmt: skip
     auto = preset == AUTO
     if not auto and preset not in PRESETS:
@@ -187,8 +190,8 @@ def fit(
         )
         if detector.pose is not None:
             out.print(
-                "These parts lie anyhow: each is turned to lie alike before it is looked at. --set pose='as taken' "
-                "leaves them.",
+                "Each part is found in its photo and turned to lie alike before it is looked at."
+                + ("" if turned else " --set pose='as taken' leaves them as they lie."),
                 highlight=False,
             )
         if detector.choice:

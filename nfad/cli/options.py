@@ -62,6 +62,14 @@ Nudged = Annotated[
         "--nudged", help="The camera may be nudged, or parts lie askew: show the reference two moved copies of each."
     ),
 ]
+Turned = Annotated[
+    bool,
+    typer.Option(
+        "--turned",
+        help="Each part stands free in its photo, wherever: find it and turn it to lie as the others do. Parts that "
+        "lie in all directions are turned anyway.",
+    ),
+]
 NUDGES = 2  # copies of each image that --nudged stands for
 Category = Annotated[
     list[str] | None, typer.Option("--category", help="Only this category; may be given several times.")
