@@ -137,6 +137,21 @@ def test_the_rate_holds_on_any_view_of_fresh_parts_and_is_used_up(parts, rate, a
     assert 0.8 * rate - error <= np.mean(flagged) <= rate + error
 
 
+@pytest.mark.parametrize("share", [0.03, 0.06, 0.1])
+@pytest.mark.parametrize("parts", [19, 40])
+def test_where_some_views_lie_far_off_the_rate_is_kept_within_four_tenths_of_it(parts, share):
+    """The clause does not hold there: views of two kinds, and nothing between."""
+    random = np.random.default_rng(0)
+    images = np.repeat(np.arange(parts), 8)
+    flagged = []
+    for _ in range(200):
+        held = random.normal(size=parts)[images] + 0.5 * random.normal(size=len(images))
+        held += 10 * (random.random(len(images)) < share)
+        fresh = 1.1 * random.normal(size=1000) + 10 * (random.random(1000) < share)
+        flagged.append((fresh > conformal_threshold(held, 0.05, images)).mean())
+    assert np.mean(flagged) <= 1.4 * 0.05
+
+
 def test_views_are_not_parts():
     """As if each view were a part of its own, a rate would be promised that 19 parts cannot keep."""
     random = np.random.default_rng(0)
