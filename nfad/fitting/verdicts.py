@@ -58,7 +58,8 @@ def in_all_lights(
     assert isinstance(views, ViewCache)
     folds = folds_of(len(views), config.seed)
     shuffled = held[torch.randperm(len(held), generator=torch.Generator().manual_seed(config.seed))]
-    lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed, config.tile)
+    nudges = config.nudges > 0  # where the camera may be nudged, it is under acquisitions, too
+    lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed, config.tile, nudges)
     (folder := directory / "acquired").mkdir()
     acquired = TokenCache(teacher, lit, config.at_once, folder, config.foreground, config.room)
     moments = FoldMoments(folds, teacher, len(fit) * (1 + config.nudges), len(lit))
@@ -82,7 +83,7 @@ def in_all_lights(
     if config.size >= SMALLEST:
         count = min(DAMAGED, config.acquisitions)
         chosen = shuffled.repeat(-(-count // len(held)))[:count]
-        hurt = DamagedViews(views, chosen, config.seed, teacher.region, config.tile)
+        hurt = DamagedViews(views, chosen, config.seed, teacher.region, config.tile, nudges)
         damaged = look_at_damaged(look, hurt, teacher, config.at_once, progress)
     return learn(config, whole, placed_from(config, moments), folds, normals, damaged)
 

@@ -18,6 +18,7 @@ from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.images import ImageLike, load_part, to_view
+from nfad.vision.nudging import nudged
 from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 
@@ -116,17 +117,25 @@ class AcquiredViews:
     """Views of normals under random acquisitions; each follows from the seed and its number alone, and is made anew
     whenever it is asked for."""
 
-    def __init__(self, views: ViewCache, images: Int[Tensor, " view"], seed: int, tile: int | None = None) -> None:
-        """With a `tile` blur and small defects go with its side, not with the view's."""
-        self._views, self.images, self._seed, self._tile = views, images, seed, tile
+    def __init__(
+        self, views: ViewCache, images: Int[Tensor, " view"], seed: int, tile: int | None = None, nudges: bool = False
+    ) -> None:
+        """With a `tile` blur and small defects go with its side, not with the view's; `nudges` move the camera, too."""
+        self._views, self.images, self._seed, self._tile, self._nudges = views, images, seed, tile, nudges
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __call__(self, indices: Int[Tensor, " view"]) -> Float[Tensor, "view 3 size size"]:
         taken = self._views.as_taken(self.images[indices])
-        lit = [self._acquired(view, int(index)) for view, index in zip(taken, indices, strict=True)]
+        lit = [
+            self._acquired(self._nudged(view, int(index)), int(index))
+            for view, index in zip(taken, indices, strict=True)
+        ]
         return self._views.turned(torch.stack(lit))  # as every photo is: in its own light
+
+    def _nudged(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
+        return nudged(view[None], seeded(self._seed + 1, index))[0] if self._nudges else view
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
         return acquired(view, seeded(self._seed, index), self._tile)[0]
@@ -143,8 +152,9 @@ class DamagedViews(AcquiredViews):
         seed: int,
         region: Region | None = None,
         tile: int | None = None,
+        nudges: bool = False,
     ) -> None:
-        super().__init__(views, images, seed, tile)
+        super().__init__(views, images, seed, tile, nudges)
         self._seen = None if region is None else region.seen.numpy()
         self.kinds = tuple(ALL_KINDS[(index // 2) % len(ALL_KINDS)] for index in range(len(images)))
         self.as_taken = torch.arange(len(images)) % 2 == 0
