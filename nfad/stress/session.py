@@ -129,7 +129,14 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
     if findings.rate > config.false_alarm_rate:
         said.append(f"The thresholds are set for {detector.held_out.told(config.false_alarm_rate)}.")
     if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
-        said.append("Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some.")
+        said.append(
+            "Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some"
+            + (
+                "."
+                if config.pose == "turned"
+                else "; one with --turned finds parts that stand free, wherever they lie."
+            )
+        )
     if normal.alarms["filtered"].low > findings.limit:
         said.append(
             f"As they are, {normal.alarms['filtered'].value:.0%} of these images are flagged: they differ from what "
