@@ -1,4 +1,4 @@
-"""What a nudged camera does to verdicts, and what helps: `nfad fit --nudged`, or `--turned` where parts stand free.
+"""What a nudged camera does to verdicts, and what helps: `nfad fit --nudged`, or `--turned` where they fit in.
 
     python benchmarks/nudges.py DATA SCRATCH [--presets embedded-both] [--sets demo bottle …]
 
@@ -21,6 +21,7 @@ from verdict import datasets
 
 from nfad import Config, Detector
 from nfad.config import DEFAULT
+from nfad.errors import NfadError
 from nfad.records import Sample
 from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import load_image
@@ -67,10 +68,14 @@ def main() -> None:
                 [each for each in dataset.test if each.domain == domain] for domain in (dataset.test[0].domain, "view")
             )
             for fit, changes in FITS.items():
-                detector = Detector.fit(train, Config.preset(preset, false_alarm_rate=RATE, **changes))
-                row = {"preset": preset, "set": name, "fit": fit}
-                row |= {move: judged(detector, source, moves) for move, moves in MOVES.items()}
-                row["`view`"] = judged(detector, view, [(0, 0, 0)]) if view else ""
+                row = dict.fromkeys(("preset", "set", "fit", *MOVES, "`view`"), "")
+                row |= {"preset": preset, "set": name, "fit": fit}
+                try:
+                    detector = Detector.fit(train, Config.preset(preset, false_alarm_rate=RATE, **changes))
+                    row |= {move: judged(detector, source, moves) for move, moves in MOVES.items()}
+                    row["`view`"] = judged(detector, view, [(0, 0, 0)]) if view else ""
+                except NfadError as error:  # parts that cannot be turned
+                    row["as taken"] = f"refused: {error}"
                 rows.append(row)
                 print(row, flush=True)
                 write(rows, given)

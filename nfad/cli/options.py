@@ -66,8 +66,8 @@ Turned = Annotated[
     bool,
     typer.Option(
         "--turned",
-        help="Each part stands free in its photo, wherever: find it and turn it to lie as the others do. Parts that "
-        "lie in all directions are turned anyway.",
+        help="Each part lies well inside of its photo, wherever: find it and turn it to lie as the others do. Parts "
+        "that lie in all directions are turned anyway.",
     ),
 ]
 NUDGES = 2  # copies of each image that --nudged stands for

@@ -15,11 +15,12 @@ from torch.nn import functional as F
 from nfad.config import FEWEST, SEEN, Config
 from nfad.errors import NfadError
 from nfad.fitting.views import ViewCache
-from nfad.vision.pose import DRAWN, Points, Pose, Views, cut_out, edges, perpendicular, places, small
+from nfad.vision.pose import DRAWN, Boxes, Points, Pose, Views, cut_out, edges, perpendicular, places, small
 
 POSED, THUMB = 64, 48  # photos by which a pose is told, and the side at which they are compared
 ALIKE = 0.1  # unlikeness of photos below which parts lie alike already
 TURNED = 1 / 3  # of the unlikeness that may be left, for parts to be turned
+BEYOND = 1.15  # of the view, where most boxes may end at most
 FRAME = 4  # pixels along a view's sides that tell the background
 LONGEST = 3.0  # a part is stretched in width so often at most
 MARGIN = 1.1  # around what the parts fill
@@ -37,16 +38,21 @@ def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> 
     spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
     some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
     some = some[(part_of(small(some)) > 0.5).flatten(1).any(dim=1)]
-    if len(some) < FEWEST:
-        if config.pose == "auto":
-            return None
-        raise NfadError("no part stands out from its background in these photos; leave pose='turned' out")
-    pose = drawn(some, ratio)
-    if config.pose == "auto":
+    pose = drawn(some, ratio) if len(some) >= FEWEST else None
+    if config.pose == "turned" and (pose is None or _reach(pose.found(some)) > BEYOND):
+        why = "no part stands out from its background" if pose is None else "a box about the part does not fit in"
+        raise NfadError(f"{why} in these photos, so it cannot be turned; leave --turned (pose='turned') out")
+    if config.pose == "auto" and pose is not None:
         as_taken, turned = unlikeness(some), unlikeness(pose.turned(some)[0])
         if as_taken < ALIKE or turned > TURNED * as_taken:
             return None
     return pose
+
+
+def _reach(boxes: Boxes) -> float:
+    """How far a box's corners lie from the view's middle, 1 at its edge: that of most."""
+    (a, b, x), (c, d, y) = (row.unbind(dim=1) for row in boxes.unbind(dim=1))
+    return float(torch.stack([a.abs() + b.abs() + x.abs(), c.abs() + d.abs() + y.abs()]).amax(dim=0).median())
 
 
 def unlikeness(views: Views) -> float:

@@ -131,7 +131,7 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
     if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
         said.append(
             "Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some"
-            + ("." if config.pose == "turned" else "; --turned finds parts that stand free, wherever they lie.")
+            + ("." if config.pose == "turned" else "; --turned finds parts that lie well inside of their photos.")
         )
     if normal.alarms["filtered"].low > findings.limit:
         said.append(

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 from nails import nail, nut
+from parts import tiny
 
-from nfad.fitting.posing import background_of, drawn, lying_of, part_of, unlikeness
+from nfad.errors import NfadError
+from nfad.fitting.posing import background_of, drawn, lying_of, part_of, pose_of, unlikeness
+from nfad.fitting.views import ViewCache
 from nfad.vision.images import to_view
 
 
@@ -53,3 +56,13 @@ def test_the_box_is_as_large_as_the_part_and_no_longer_than_three_times_its_widt
 def test_a_part_without_a_long_axis_is_turned_by_its_corners(corners):
     views = torch.stack([to_view(nut(seed, corners), 128, None)[0] for seed in range(16)])
     assert unlikeness(drawn(views, 1.0).turned(views)[0]) < 0.1 * unlikeness(views)
+
+
+def test_parts_that_fill_their_photos_are_not_turned(tmp_path):
+    """What a box about them would show beyond the photo's edge is made up."""
+    whole = [nail(seed, angle=0.8, at=(0, 0)) for seed in range(12)]
+    views = ViewCache.read(whole, 64, None, tmp_path)
+    assert pose_of(tiny(pose="turned"), views, torch.arange(12)) is not None
+    views = ViewCache.read([photo[45:-45, 45:-45] for photo in whole], 64, None, tmp_path)
+    with pytest.raises(NfadError, match="does not fit in"):
+        pose_of(tiny(pose="turned"), views, torch.arange(12))
