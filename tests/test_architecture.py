@@ -18,7 +18,7 @@ ROOMS = {
     "vision": {"errors", "records"},
     "verdict": {"errors", "records", "stats"},
     "reference": {"config", "errors", "operator", "system", "vision"},
-    "fitting": {"config", "errors", "operator", "reference", "stats", "system", "verdict", "vision"},
+    "fitting": {"config", "errors", "operator", "reference", "system", "verdict", "vision"},
     "artifact": {"config", "errors", "reference", "system", "verdict", "vision"},
     "detector": {"artifact", "config", "errors", "fitting", "records", "reference", "system", "verdict", "vision"},
     "auto": {"config", "detector", "errors", "system", "verdict", "vision"},
