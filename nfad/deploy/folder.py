@@ -12,7 +12,7 @@ from nfad.errors import NfadError
 from nfad.system.files import replacing, sha256_of
 
 FORMAT = 6
-READ = (5, FORMAT)  # which of another version's say what they mean here
+READ = (5, FORMAT)  # folders of 5 count all views of a normal at once
 METADATA = "model.json"
 NEEDED = ("backend", "input", "families", "threshold", "held_out", "normals", "fitted_on", "config", "teacher", "files")
 GRAPHS = {"onnx": ("model.onnx",), "openvino": ("model.xml", "model.bin")}
@@ -39,7 +39,7 @@ def read_metadata(folder: Path, key: bytes | None = None) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _incomplete(path) from None
     if version not in READ:
-        raise NfadError(f"{path} has format {version}, this nfad reads {FORMAT}; export the model again")
+        raise NfadError(f"{path} has format {version}, this nfad reads {READ[0]} to {FORMAT}; export the model again")
     check_seal(metadata, path, key)
     graphs = GRAPHS.get(metadata.get("backend"), ())
     if any(name not in metadata for name in NEEDED) or set(metadata["files"]) != set(graphs) or not graphs:

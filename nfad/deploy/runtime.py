@@ -53,9 +53,7 @@ class Runtime:
         held_out = Threshold(**{name: tuple(scores) for name, scores in metadata["held_out"].items()})
         config = Config.from_dict(metadata["config"])
         threshold = held_out.at(config.false_alarm_rate)[0]
-        if not math.isclose(
-            metadata["threshold"], threshold, rel_tol=1e-9
-        ):  # to go on with another one would surprise whoever set it
+        if not math.isclose(metadata["threshold"], threshold, rel_tol=1e-9):  # another would surprise whoever set it
             raise NfadError(
                 f"the threshold in {folder / METADATA} is not {threshold}, which its held-out normals give; export it "
                 "again, and choose a false-alarm rate when it is run"
