@@ -30,13 +30,14 @@ from nfad.verdict.choice import Choice
 from nfad.verdict.prediction import ANY_RATIO
 from nfad.verdict.threshold import Threshold
 from nfad.vision.devices import CPU
+from nfad.vision.photo import NUMBERS
 from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 10
+FORMAT = 11
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -58,7 +59,7 @@ class Fitted:
     judgeable: Judgeable | None = None  # None where every photo is judged (acquisitions=0)
     choice: Choice | None = None  # of the evidence, where there was one
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
-    pose: Pose | None = None  # by which parts are turned to lie alike; None: as taken
+    pose: Pose | None = None  # by which parts are turned to lie alike, or photos steadied; None: as taken
     beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
     sha256: str = ""  # of the file it was loaded from
 
@@ -230,7 +231,7 @@ def _fitted(
 
 
 def _pose(header: Mapping[str, Any], tensors: dict[str, Tensor]) -> Pose:
-    return Pose(header["ratio"], tuple(header["half"]), tensors["pose.drawing"], tensors["pose.sketch"])
+    return Pose(header["ratio"], tuple(header["half"]), tensors["pose.drawing"], tensors.get("pose.sketch"))
 
 
 def _tensors(detector: Fitted) -> dict[str, Tensor]:
@@ -239,7 +240,7 @@ def _tensors(detector: Fitted) -> dict[str, Tensor]:
         tensors["region"] = detector.teacher.region.seen.to(torch.uint8)
     if detector.pose is not None:
         drawn = {"pose.drawing": detector.pose.drawing, "pose.sketch": detector.pose.sketch}
-        tensors |= {key: tensor.clone() for key, tensor in drawn.items()}  # both looks share them
+        tensors |= {key: tensor.clone() for key, tensor in drawn.items() if tensor is not None}  # both looks share them
     if detector.beside is not None:
         tensors |= {BESIDE + key: tensor for key, tensor in _tensors(detector.beside).items()}
     return tensors
@@ -250,7 +251,7 @@ def _of_look(scorer: Scorer, judgeable: Judgeable | None) -> dict[str, Tensor]:
     for index, placed in enumerate(scorer.placed or ()):
         tensors |= _parts(f"placed.{index}", placed)
     if scorer.reading is not None:
-        tensors["reading.weights"] = scorer.reading.weights
+        tensors |= {"reading.weights": scorer.reading.weights, "reading.photo": scorer.reading.photo}
     if judgeable is not None:
         tensors |= _parts("judgeable", judgeable)
     tensors |= {f"operator.{index}.basis": basis for index, basis in enumerate(scorer.operator.bases)}
@@ -275,7 +276,8 @@ def _scorer(config: Config, header: Mapping[str, Any], tensors: dict[str, Tensor
     placed = (
         tuple(_part(Placed, f"placed.{index}", tensors) for index in blocks) if "placed.0.white" in tensors else None
     )
-    reading = header["reading"] and Reading(weights=tensors["reading.weights"], **header["reading"])
+    photo = tensors.get("reading.photo", torch.zeros(len(NUMBERS)))  # before format 11 it told nothing of the light
+    reading = header["reading"] and Reading(weights=tensors["reading.weights"], photo=photo, **header["reading"])
     kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}

@@ -16,7 +16,7 @@ ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
 PLACED = ("placed", "regional")  # evidence by place
 EVIDENCE = ("auto", "filtered", *PLACED)
-POSES = ("auto", "as taken", "turned")
+POSES = ("auto", "as taken", "turned", "steadied")
 SEEN = 256  # side of the view whose share of the pixels a tiled view's score is made of
 TILE = 64  # whose multiples a tile's side can be: a quarter of it is whole tokens
 ROOM = 2 * 2**30  # bytes of each store of a fit with tiles
@@ -36,7 +36,7 @@ class Config:
     size: int = 256  # side of the square view; tokens form a grid of size/16 (CNN: size/8)
     tile: int | None = None  # side of the overlapping tiles a large view is seen in; None: whole
     resize: int | None = None  # shorter side before a centre crop (the paper); None: the whole image, stretched
-    pose: str = "auto"  # parts "as taken", or "turned" to lie alike; auto: turned if photos are then far more alike
+    pose: str = "auto"  # "as taken", parts "turned" to lie alike, photos "steadied"; auto: as photos are far more alike
     teacher: str = "embedded-vit"
     weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
     blocks: tuple[int, ...] = (2, 4, 6, 8)
@@ -108,8 +108,8 @@ class Config:
             raise NfadError(f"size must be a multiple of 16; got {self.size}")
         self._check_tile()
         one_of("pose", self.pose, POSES)
-        if self.pose == "turned" and not self.turnable:
-            raise NfadError("pose='turned' needs whole views and a reference other than the student; leave it out")
+        if self.pose in ("turned", "steadied") and not self.turnable:
+            raise NfadError(f"pose={self.pose!r} needs whole views and no student as a reference; leave it out")
         if self.resize is not None and self.resize < self.size:
             raise NfadError(f"resize must be at least size ({self.size}); got {self.resize}")
         if self.reference == "student" and self.order == "filter-then-fit":
@@ -177,7 +177,7 @@ class Config:
 
     @property
     def turnable(self) -> bool:
-        """Whether parts can be turned to lie alike: not for a student, nor where no network sees them whole."""
+        """Whether parts can be turned and photos steadied: not for a student, nor where no network sees them whole."""
         return not self.tiled and self.reference != "student"
 
     @property

@@ -79,8 +79,8 @@ class Detector(Fitted):
         config = config or Config.preset(DEFAULT)
         if mask is not None and config.reference == "student":
             raise NfadError("a student looks at whole photos; leave the mask out or choose another reference")
-        if mask is not None and config.pose == "turned":
-            raise NfadError("a mask is drawn on photos as taken: leave it out, or pose='turned'")
+        if mask is not None and config.pose in ("turned", "steadied"):
+            raise NfadError(f"a mask is drawn on photos as taken: leave it out, or pose={config.pose!r}")
         where = device_of(device)  # a device that is not there is told of now, not after all images are read
         with tempfile.TemporaryDirectory(prefix="nfad-", dir=workdir) as folder:
             directory = Path(folder)
@@ -94,7 +94,7 @@ class Detector(Fitted):
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
             views.pose = None if region is not None else pose_of(config, views, every)
-            config = dataclasses.replace(config, pose="as taken" if views.pose is None else "turned")
+            config = dataclasses.replace(config, pose="as taken" if views.pose is None else views.pose.name)
             ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
 
             def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
@@ -271,7 +271,7 @@ class Detector(Fitted):
         self, tokens: list[Tensor], predicted: list[Tensor] | None, prior: Tensor | None, numbers: Tensor
     ) -> Scores:
         config = self.config
-        out = self.scorer(tokens, predicted, None, prior)
+        out = self.scorer(tokens, predicted, None, prior, numbers)
         scores = z_scored(out, self.normal_maps, config.size, config.sigma, config.scored_fraction)
         if self.judgeable is None:
             return scores

@@ -58,7 +58,8 @@ def test_a_model_that_has_seen_nudges_bears_them_better(reference):
     placed, aside = [each[8:136, 8:136] for each in photos], [each[12:140, 5:133] for each in photos[16:]]
 
     def excess(nudges):
-        config = Config.preset("embedded-fast", size=128, pairs=2, reference=reference, nudges=nudges)
+        settings = {"reference": reference, "nudges": nudges, "pose": "as taken"}
+        config = Config.preset("embedded-fast", size=128, pairs=2, **settings)
         fitted = Detector.fit(placed[:16], config)
         moved, still = (np.array([p.score for p in fitted.predict(images)]) for images in (aside, placed[16:]))
         return (moved - still).mean() / still.std()

@@ -189,9 +189,13 @@ def fit(
             f"threshold {detector.threshold:.2f}: {detector.held_out.told(false_alarm_rate)}."
         )
         if detector.pose is not None:
+            done = {
+                "turned": "Each part is found in its photo and turned to lie alike before it is looked at.",
+                "steadied": "Each photo is moved a little, to lie as the others do, before it is looked at: a nudged "
+                "camera is borne.",
+            }
             out.print(
-                "Each part is found in its photo and turned to lie alike before it is looked at."
-                + ("" if turned else " --set pose='as taken' leaves them as they lie."),
+                done[detector.pose.name] + ("" if turned else " --set pose='as taken' leaves them as they lie."),
                 highlight=False,
             )
         if detector.choice:

@@ -83,6 +83,8 @@ def info(
     table.add_row("view", seen + (f" after resize {config['resize']}" if config["resize"] else ", whole image"))
     if config.get("pose") == "turned":
         table.add_row("parts", "turned to lie alike before they are looked at")
+    if config.get("pose") == "steadied":
+        table.add_row("photos", "moved a little, to lie alike, before they are looked at")
     if "looks_at" in own:
         table.add_row("looks at", f"{own['looks_at']:.0%} of it, by a mask")
     table.add_row("fitted on", Config.from_dict(config).normals_told(header["fitted_on"], held.count))

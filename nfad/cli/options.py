@@ -59,7 +59,9 @@ Foreground = Annotated[
 Nudged = Annotated[
     bool,
     typer.Option(
-        "--nudged", help="The camera may be nudged, or parts lie askew: show the reference two moved copies of each."
+        "--nudged",
+        help="Parts lie askew, and photos have too little in common to be steadied by: show the reference two moved "
+        "copies of each.",
     ),
 ]
 Turned = Annotated[

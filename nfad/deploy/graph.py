@@ -194,7 +194,7 @@ def _scores_of(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None) 
     config, blocks = look.config, len(look.config.blocks)
     tokens, rest = given[:blocks], list(given[blocks:])
     prior = rest.pop(0) if config.foreground else None
-    out = look.scorer(tokens, rest or None, None, prior)
+    out = look.scorer(tokens, rest or None, None, prior, photo)
     found = z_scored(out, look.normal_maps, config.size, config.sigma, config.scored_fraction)
     if look.judgeable is None or photo is None:
         return found

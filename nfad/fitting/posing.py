@@ -1,5 +1,5 @@
 """How the fit's parts lie: found before a plain background by their moments, drawn, and turned if that makes their
-photos far more alike."""
+photos far more alike; or, where they lie alike, drawn whole and steadied, if that undoes what a nudged camera does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,26 @@ from torch.nn import functional as F
 from nfad.config import FEWEST, SEEN, Config
 from nfad.errors import NfadError
 from nfad.fitting.views import ViewCache
-from nfad.vision.pose import DRAWN, Boxes, Points, Pose, Views, cut_out, edges, perpendicular, places, small
+from nfad.vision.nudging import nudged
+from nfad.vision.pose import (
+    DRAWN,
+    Boxes,
+    Points,
+    Pose,
+    Views,
+    coarse_edges,
+    cut_out,
+    edges,
+    perpendicular,
+    places,
+    small,
+)
 
 POSED, THUMB = 64, 48  # photos by which a pose is told, and the side at which they are compared
 ALIKE = 0.1  # unlikeness of photos below which parts lie alike already
 TURNED = 1 / 3  # of the unlikeness that may be left, for parts to be turned
+MOVED = 0.02  # unlikeness of photos by a nudged camera, below which there is nothing to steady
+STEADIED = 1 / 2  # of the unlikeness of photos by a nudged camera that may be left, for them to be steadied
 BEYOND = 1.15  # of the view, where most boxes may end at most
 FRAME = 4  # pixels along a view's sides that tell the background
 LONGEST = 3.0  # a part is stretched in width so often at most
@@ -31,13 +46,19 @@ TINY = 1e-6
 
 
 def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> Pose | None:
-    """By which the parts of these photos are turned to lie alike; None where they are left as taken."""
+    """By which the parts of these photos are turned to lie alike, or photos steadied; None where they are left as
+    taken."""
     if config.pose == "as taken" or not config.turnable or (config.pose == "auto" and not config.acquisitions):
         return None
     ratio = float(np.median([views.ratios[int(index)] for index in chosen]))
     spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
     some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
-    some = some[(part_of(small(some)) > 0.5).flatten(1).any(dim=1)]
+    pose = None if config.pose == "steadied" else _turning(config, some, ratio)
+    return pose if pose is not None or config.pose == "turned" else _steadying(config, some, ratio)
+
+
+def _turning(config: Config, views: Views, ratio: float) -> Pose | None:
+    some = views[(part_of(small(views)) > 0.5).flatten(1).any(dim=1)]
     pose = drawn(some, ratio) if len(some) >= FEWEST else None
     if config.pose == "turned" and (pose is None or _reach(pose.found(some)) > BEYOND):
         why = "no part stands out from its background" if pose is None else "a box about the part does not fit in"
@@ -46,6 +67,33 @@ def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> 
         as_taken, turned = unlikeness(some), unlikeness(pose.turned(some)[0])
         if as_taken < ALIKE or turned > TURNED * as_taken:
             return None
+    return pose
+
+
+def _steadying(config: Config, views: Views, ratio: float) -> Pose | None:
+    """Tried on the same photos as a nudged camera would take them."""
+    pose = drawn_whole(views, ratio)
+    moved = nudged(views, torch.Generator().manual_seed(config.seed))
+    before, after = unlikeness(moved), unlikeness(pose.turned(moved)[0])
+    left = after / before if before >= MOVED else 1.0
+    if left <= STEADIED:
+        return pose
+    if config.pose == "steadied":
+        raise NfadError(
+            f"{left:.0%} of what a nudged camera does to these photos would be left after steadying them, more than "
+            f"{STEADIED:.0%}: they show too little that is always in the same place; leave pose='steadied' out"
+        )
+    return None
+
+
+def drawn_whole(views: Views, ratio: float) -> Pose:
+    """What these views have in common, as they lie on the mean."""
+    seen = coarse_edges(small(views.mean(dim=1, keepdim=True)))
+    boxes = torch.eye(2, 3).expand(len(views), -1, -1)
+    pose = Pose.steady(ratio, torch.zeros(DRAWN, DRAWN))
+    for _ in range(ROUNDS):
+        pose = replace(pose, drawing=cut_out(seen, boxes, DRAWN).mean(dim=(0, 1)))
+        boxes = pose.found(views)
     return pose
 
 

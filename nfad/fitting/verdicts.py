@@ -58,7 +58,7 @@ def in_all_lights(
     assert isinstance(views, ViewCache)
     folds = folds_of(len(views), config.seed)
     shuffled = held[torch.randperm(len(held), generator=torch.Generator().manual_seed(config.seed))]
-    nudges = config.nudges > 0  # where the camera may be nudged, it is under acquisitions, too
+    nudges = config.nudges > 0 or config.pose == "steadied"  # what bears a nudged camera tries it under acquisitions
     lit = AcquiredViews(views, shared_out(config.acquisitions, shuffled), config.seed, config.tile, nudges)
     (folder := directory / "acquired").mkdir()
     acquired = TokenCache(teacher, lit, config.at_once, folder, config.foreground, config.room)
@@ -173,10 +173,11 @@ class _Read:
         of_view = folds[looked.images]
 
         def reading(rows: Tensor) -> Reading:
-            return Reading.fit(looked.coordinates[rows], log_scores[rows], looked.images[rows], looked.taken[rows])
+            found = looked.coordinates[rows], looked.numbers[rows], log_scores[rows]
+            return Reading.fit(*found, looked.images[rows], looked.taken[rows])
 
         by_fold = {fold: reading(of_view != fold) for fold in of_view.unique().tolist()}
-        expected = _expected(by_fold, of_view, looked.coordinates)
+        expected = _expected(by_fold, of_view, looked)
         return cls(name, reading(of_view >= 0), by_fold, expected, log_scores - expected)
 
     def maps(self, numbers: Tensor) -> Tensor:
@@ -186,12 +187,12 @@ class _Read:
 
     def of_damaged(self, folds: Tensor, looked: Looked) -> Tensor:
         log_scores = log_scores_of(looked.maps[self.name])
-        return log_scores - _expected(self.by_fold, folds[looked.images], looked.coordinates)
+        return log_scores - _expected(self.by_fold, folds[looked.images], looked)
 
 
-def _expected(by_fold: dict[int, Reading], folds: Tensor, coordinates: Tensor) -> Tensor:
+def _expected(by_fold: dict[int, Reading], folds: Tensor, looked: Looked) -> Tensor:
     expected = torch.zeros(len(folds), dtype=torch.float64)
     for fold, reading in by_fold.items():
         rows = folds == fold
-        expected[rows] = reading.expected(coordinates[rows]).double()
+        expected[rows] = reading.expected(looked.coordinates[rows], looked.numbers[rows]).double()
     return expected

@@ -23,6 +23,7 @@ from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 
 DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
+NUDGE = 1  # the purpose of what moves the camera; of light it has none
 STRETCH = 1.1  # of a part that is still the same part
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
@@ -135,7 +136,7 @@ class AcquiredViews:
         return self._views.turned(torch.stack(lit))  # as every photo is: in its own light
 
     def _nudged(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
-        return nudged(view[None], seeded(self._seed + 1, index))[0] if self._nudges else view
+        return nudged(view[None], seeded(self._seed, index, NUDGE))[0] if self._nudges else view
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
         return acquired(view, seeded(self._seed, index), self._tile)[0]
@@ -169,6 +170,6 @@ class DamagedViews(AcquiredViews):
         return damaged if self.as_taken[index] else super()._acquired(damaged, index)
 
 
-def seeded(seed: int, index: int) -> torch.Generator:
-    """A generator of its own for each number."""
-    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, index]).generate_state(1)[0]))
+def seeded(seed: int, index: int, *purpose: int) -> torch.Generator:
+    """A generator of its own for each number, and for each purpose."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, index, *purpose]).generate_state(1)[0]))

@@ -91,10 +91,12 @@ class Scorer:
         predicted: Tokens | None = None,
         exclude: Int[Tensor, " image"] | None = None,
         prior: Float[Tensor, "image token"] | None = None,
+        numbers: Float[Tensor, "image 8"] | None = None,
     ) -> ReadOut:
         """`predicted` are the student's tokens; other references need only the tokens themselves.
 
-        `exclude` gives the images' own places in a bank of normals, `prior` says what is part and what background.
+        `exclude` gives the images' own places in a bank of normals, `prior` says what is part and what background. The
+        photo's `numbers` are asked for by a reading.
         """
         operator = self.operator
         blocks, filtered = self._compare(tokens, predicted, exclude)
@@ -108,8 +110,9 @@ class Scorer:
         if self.placed is not None:
             out = dataclasses.replace(out, detection=self.placed_map(self.placed, tokens, prior))
         if self.reading is not None:
-            found = coordinates(tokens, operator.bases)
-            read = {name: self.reading(getattr(out, name), found) for name in self.maps[1:]}
+            assert numbers is not None
+            light = coordinates(tokens, operator.bases), numbers
+            read = {name: self.reading(getattr(out, name), *light) for name in self.maps[1:]}
             out = dataclasses.replace(out, **read)
         return out
 

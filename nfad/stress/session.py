@@ -128,7 +128,8 @@ def _notes(findings: Findings, axes: Mapping[str, Axis], detector: Model, named:
         )
     if findings.rate > config.false_alarm_rate:
         said.append(f"The thresholds are set for {detector.held_out.told(config.false_alarm_rate)}.")
-    if any(side.axis.moves and side.breaks for side in findings.sides()) and not config.nudges:
+    moved = any(side.axis.moves and side.breaks for side in findings.sides())
+    if moved and not config.nudges and config.pose != "steadied":
         said.append(
             "Moved parts are rejected, and this model has seen none: a fit with --nudged shows it some"
             + ("." if config.pose == "turned" else "; --turned finds parts that lie well inside of their photos.")

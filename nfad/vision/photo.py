@@ -19,8 +19,8 @@ def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "i
     small = small[..., :side, :side]
     grey = small.mean(dim=1)
     cells = grey.reshape(-1, CELLS, side // CELLS, CELLS, side // CELLS).transpose(2, 3).flatten(3).flatten(1, 2)
-    means, squares = cells.mean(dim=2), cells.square().mean(dim=2)
-    spread = (squares - means.square()).clamp(min=0).sqrt()
+    means = cells.mean(dim=2)
+    spread = (cells - means[:, :, None]).square().mean(dim=2).sqrt()  # not of squares: a plain cell's would be rounding
     around = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
     fine = (4 * grey[:, 1:-1, 1:-1] - around).abs()
     grid = means.unflatten(1, (CELLS, CELLS))

@@ -1,8 +1,9 @@
-"""Parts that lie anyhow: each is found in its photo and turned, so that all of them lie alike.
+"""Parts that lie anyhow are found and turned, so that all of them lie alike; and a nudged camera's photos are steadied.
 
 A model keeps how its parts look in a box about them, by edges that are the same in every light. In a photo the box is
 sought in all directions and places, roughly first and then to a fraction of a pixel, in operators that exported graphs
-have, too. Its size is the fit's: a part that is too short stays too short.
+have, too. Its size is the fit's: a part that is too short stays too short. Where parts lie alike but for a little, the
+box is the whole photo, and is sought near its place alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ SIDE = 128  # of the view that a part is looked for in, at the least
 DRAWN, STEPS = 48, 10  # side of the drawing of a part, and its pixels by which a part is moved at most to match it
 FIELD, WAYS = 32, 36  # side of what a part is sought in, and the directions
 TURNS = tuple(math.radians(angle) for angle in (0, -2.5, 2.5, -5, 5))  # from the nearest of those directions
+NEAR, SHARPER = 5, 0.1  # the latter two of a whole photo, which is steadied; of the match that a perfect one has
+NUDGES = tuple(tuple(map(math.radians, turns)) for turns in ((-4, -2, 0, 2, 4), (-1, 0, 1)))  # of it, in two rounds
 AROUND = 9  # of these pixels, the surroundings of one
 SHARP = 0.02  # of the match: steps that are worse by more count little
 TINY = 1e-6
@@ -32,17 +35,29 @@ Boxes = Float[Tensor, "image 2 3"]  # from places in a box, ±1, to places in th
 
 @dataclass(frozen=True)
 class Pose:
-    """What a model keeps of how its parts lie. A turned view shows, of every photo, the same box about the part."""
+    """What a model keeps of how its parts lie. A turned view shows, of every photo, the same box about the part; a
+    steadied one all of it, as the camera would have seen it from where it stood."""
 
     ratio: float  # of the photos' width to their height: views are square
     half: tuple[float, float]  # of the box's sides, along the part and across, in halves of the photo's height
     drawing: Float[Tensor, "side side"]  # of the part in the box, whatever the light
-    sketch: Float[Tensor, "side side"]  # the same by few pixels
+    sketch: Float[Tensor, "side side"] | None  # the same by few pixels; None: the box is sought near its place alone
+
+    @classmethod
+    def steady(cls, ratio: float, drawing: Float[Tensor, "side side"]) -> Pose:
+        """Of whole photos."""
+        return cls(ratio, (ratio, 1.0), drawing, None)
+
+    @property
+    def name(self) -> str:
+        """What is done to photos."""
+        return "steadied" if self.sketch is None else "turned"
 
     def turned(self, views: Views) -> tuple[Views, Boxes]:
         """The views with their parts lying alike, and where each point of them was."""
         boxes = self.found(views)
-        return cut_out(views, boxes, int(views.shape[-1])), boxes
+        smooth = "bicubic" if self.sketch is None else "bilinear"  # steadied photos are to stay as sharp as taken
+        return cut_out(views, boxes, int(views.shape[-1]), mode=smooth).clamp(0, 1), boxes
 
     def back(self, maps: Float[Tensor, "image size size"], boxes: Boxes) -> Float[Tensor, "image size size"]:
         """Maps of turned views as maps of the views; 0 where the box does not reach."""
@@ -53,10 +68,12 @@ class Pose:
 
     def found(self, views: Views) -> Boxes:
         """Where the box lies: where, and turned as, the part is most like the drawing."""
-        grey = small(views).mean(dim=1, keepdim=True)
-        middle, axis = self._sought(grey)
+        grey = small(views.mean(dim=1, keepdim=True))
+        if self.sketch is None:
+            return self._steadied(grey)
+        middle, axis = self._sought(grey, self.sketch)
         boxes = self._best(grey, [self.box(middle, way * axis) for way in (1, -1)])
-        return self._best(grey, [self._nudged(boxes, angle) for angle in TURNS])
+        return self._best(grey, [self._nudged(boxes, torch.tensor([angle])) for angle in TURNS])
 
     def box(self, middle: Points, axis: Points) -> Boxes:
         """About a part there, along its axis."""
@@ -77,7 +94,7 @@ class Pose:
     def _reach(self) -> float:
         return max(self.ratio, 1.0)
 
-    def _sought(self, grey: Grey) -> tuple[Points, Points]:
+    def _sought(self, grey: Grey, sketch: Tensor) -> tuple[Points, Points]:
         """The box's middle and axis, roughly: the sketch is laid on every place, in every direction."""
         margin = math.ceil(math.hypot(*self.half) / self._reach * FIELD / 2)
         angles = torch.arange(WAYS) * (2 * math.pi / WAYS)
@@ -85,15 +102,30 @@ class Pose:
         side = (2 * margin + 1) / FIELD * self._reach
         there = torch.stack([axes / self.half[0], perpendicular(axes) / self.half[1]], dim=1) * side
         there = torch.cat([there, torch.zeros(WAYS, 2, 1)], dim=2)
-        laid = cut_out(self.sketch.expand(WAYS, 1, -1, -1), there, 2 * margin + 1, beyond="zeros")
+        laid = cut_out(sketch.expand(WAYS, 1, -1, -1), there, 2 * margin + 1, beyond="zeros")
         laid = laid / laid.square().sum(dim=(2, 3), keepdim=True).sqrt().clamp(min=TINY)
         match = F.conv2d(F.pad(self.rough(grey), (margin, margin, margin, margin)), laid)
         best = match.flatten(1).argmax(dim=1)
         return places(FIELD)[best % FIELD**2] * self._reach, axes[best // FIELD**2]
 
-    def _nudged(self, boxes: Boxes, angle: float) -> Boxes:
+    def _steadied(self, grey: Grey) -> Boxes:
+        """The whole photo, turned and moved a little to where it is most like the drawing; never by more than it is
+        sought within: a part that lies elsewhere stays there."""
+        seen, count = coarse_edges(grey), grey.shape[0]
+        sharp = SHARPER * self.drawing.square().mean() + TINY
+        boxes = self.box(grey.new_zeros(count, 2), torch.tensor([[1.0, 0.0]]).expand(count, -1))
+        for turns in NUDGES:
+            candidates = [self._nudged(boxes, torch.tensor([angle])) for angle in turns]
+            match = self._match(torch.cat([seen] * len(turns)), torch.cat(candidates)).unflatten(0, (len(turns), -1))
+            weight = match.transpose(0, 1).flatten(1).div(sharp).softmax(dim=1).unflatten(1, (len(turns), -1))
+            boxes = self._moved(self._nudged(boxes, weight.sum(dim=2) @ torch.tensor(turns)), weight.sum(dim=1))
+            reach = 2 * self._steps / DRAWN
+            boxes = torch.cat([boxes[:, :, :2], boxes[:, :, 2:].clamp(-reach, reach)], dim=2)
+        return boxes
+
+    def _nudged(self, boxes: Boxes, angle: Float[Tensor, " #image"]) -> Boxes:
         """Turned about their middle."""
-        (x, y), (sine, cosine) = boxes[:, :, :2].unbind(dim=1), (math.sin(angle), math.cos(angle))
+        (x, y), (sine, cosine) = boxes[:, :, :2].unbind(dim=1), (angle.sin()[:, None], angle.cos()[:, None])
         sides = torch.stack([cosine * x - sine * y / self.ratio, sine * x * self.ratio + cosine * y], dim=1)
         return torch.cat([sides, boxes[:, :, 2:]], dim=2)
 
@@ -105,15 +137,25 @@ class Pose:
         for others, other in zip(candidates[1:], matches[1:], strict=True):
             better = (other.amax(dim=1) > match.amax(dim=1))[:, None]
             boxes, match = torch.where(better[:, :, None], others, boxes), torch.where(better, other, match)
-        steps = match.div(SHARP).softmax(dim=1) @ places(2 * STEPS + 1) * ((2 * STEPS + 1) / DRAWN)
+        return self._moved(boxes, match.div(SHARP).softmax(dim=1))
+
+    def _moved(self, boxes: Boxes, weight: Float[Tensor, "image step"]) -> Boxes:
+        """By the mean of all steps."""
+        side = 2 * self._steps + 1
+        steps = weight @ places(side) * (side / DRAWN)
         moved = boxes[:, :, 2] + (boxes[:, :, :2] * steps[:, None]).sum(dim=2)
         return torch.cat([boxes[:, :, :2], moved[:, :, None]], dim=2)
 
     def _match(self, grey: Grey, boxes: Boxes) -> Float[Tensor, "image step"]:
-        """How much the boxes are like the drawing, moved by every step."""
-        wider = torch.cat([boxes[:, :, :2] * (1 + 2 * STEPS / DRAWN), boxes[:, :, 2:]], dim=2)
-        seen = edges(cut_out(grey, wider, DRAWN + 2 * STEPS))
+        """How much the boxes are like the drawing, moved by every step. Of whole photos, edges are given."""
+        wider = torch.cat([boxes[:, :, :2] * (1 + 2 * self._steps / DRAWN), boxes[:, :, 2:]], dim=2)
+        seen = cut_out(grey, wider, DRAWN + 2 * self._steps)
+        seen = seen if self.sketch is None else edges(seen)
         return F.conv2d(seen, self.drawing[None, None]).flatten(1) / DRAWN**2
+
+    @property
+    def _steps(self) -> int:
+        return NEAR if self.sketch is None else STEPS
 
 
 def edges(grey: Grey) -> Grey:
@@ -124,19 +166,28 @@ def edges(grey: Grey) -> Grey:
     return off / (_around(off.square()).sqrt() + least)
 
 
+def coarse_edges(grey: Grey) -> Float[Tensor, "image 1 coarse coarse"]:
+    """Of whole photos, about as fine as their drawing; the same before a photo is moved and after it."""
+    return edges(F.avg_pool2d(grey, max(int(grey.shape[-1]) // DRAWN, 1)))
+
+
 def _around(grey: Grey) -> Grey:
     near = AROUND // 2
-    return F.avg_pool2d(F.pad(grey, (near, near, near, near), mode="replicate"), AROUND, stride=1)
+    padded = F.pad(grey, (near, near, near, near), mode="replicate")
+    return F.avg_pool2d(F.avg_pool2d(padded, (1, AROUND), stride=1), (AROUND, 1), stride=1)
 
 
 def small(views: Float[Tensor, "image channel size size"]) -> Float[Tensor, "image channel side side"]:
     return F.avg_pool2d(views, max(int(views.shape[-1]) // SIDE, 1))
 
 
-def cut_out(images: Tensor, boxes: Boxes, side: int, beyond: str = "border") -> Float[Tensor, "image _ side side"]:
+def cut_out(
+    images: Tensor, boxes: Boxes, side: int, beyond: str = "border", mode: str = "bilinear"
+) -> Float[Tensor, "image _ side side"]:
     """Squares of this side; their grid is made by hand, for the ONNX we write has no operator for it."""
     spots = torch.cat([places(side), torch.ones(side * side, 1)], dim=1)
-    return F.grid_sample(images, (spots @ boxes.mT).unflatten(1, (side, side)), "bilinear", beyond, align_corners=False)
+    grid = (spots @ boxes.mT).unflatten(1, (side, side))
+    return F.grid_sample(images, grid, mode, beyond, align_corners=False)
 
 
 def places(side: int) -> Float[Tensor, "pixel 2"]:

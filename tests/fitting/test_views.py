@@ -51,6 +51,6 @@ def test_a_nudged_fit_bears_a_nudge_better():
     photos, moved = parts(16), [np.roll(part(seed), (3, -3), axis=(0, 1)) for seed in range(40, 46)]
     excess = []
     for nudges in (0, 2):
-        detector = Detector.fit(photos, tiny(nudges=nudges, acquisitions=64, false_alarm_rate=0.1))
+        detector = Detector.fit(photos, tiny(nudges=nudges, acquisitions=64, false_alarm_rate=0.1, pose="as taken"))
         excess.append(np.mean([each.score / detector.threshold for each in detector.predict(moved)]))
     assert excess[1] < excess[0]

@@ -1,0 +1,154 @@
+"""Parts that lie alike: photos by a nudged camera are put back where they lie. Chosen, kept, exported, told."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from commands import nfad
+from nails import nail
+from parts import parts, tiny
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+
+from nfad import Config, Detector
+from nfad.deploy import Runtime
+from nfad.deploy.export import Options, export
+from nfad.errors import NfadError
+from nfad.fitting.posing import drawn_whole, pose_of, unlikeness
+from nfad.fitting.views import ViewCache
+from nfad.vision.acquisitions import KINDS
+from nfad.vision.images import to_view
+from nfad.vision.nudging import nudged
+from nfad.vision.pose import DRAWN, NEAR
+
+CONFIG = Config.preset("embedded-fast", size=128, acquisitions=36, pairs=2, false_alarm_rate=0.2)
+MOVED = {"angle": 0.23, "at": (0.03, -0.025)}  # by 4 and 3 of 128 pixels, and 1.7 degrees
+
+
+def lying(seed, **changes):
+    return nail(seed, **{"angle": 0.2, "at": (0.0, 0.0)} | changes)
+
+
+def views_of(*photos, size=128):
+    return torch.stack([to_view(photo, size, None)[0] for photo in photos])
+
+
+def texture(seed):
+    noise = gaussian_filter(np.random.default_rng(seed).normal(size=(64, 64)), 2)
+    return np.repeat(((noise * 2 + 0.5).clip(0, 1) * 255).astype(np.uint8)[..., None], 3, axis=2)
+
+
+def numbers(prediction):
+    return [prediction.score, prediction.unfiltered_score, prediction.strangeness, prediction.map.max()]
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return Detector.fit([lying(seed) for seed in range(12)], CONFIG)
+
+
+@pytest.fixture(scope="module")
+def model(detector, tmp_path_factory):
+    return detector.save(tmp_path_factory.mktemp("steadied") / "nails.nfad")
+
+
+@pytest.fixture(scope="module")
+def pose():
+    return drawn_whole(views_of(*(lying(seed) for seed in range(12))), 1.0)
+
+
+def test_what_a_nudge_does_is_undone_and_what_lies_right_is_left(pose):
+    views = views_of(*(lying(seed) for seed in range(20, 32)))
+    moved = nudged(views, torch.Generator().manual_seed(0))
+    before, after = unlikeness(moved), unlikeness(pose.turned(moved)[0])
+    assert after < 0.3 * before  # zoom is not undone
+    still = pose.found(views) - torch.eye(2, 3)
+    assert float(still.abs().max()) < 2 / 128  # a pixel of 128
+
+
+@pytest.mark.parametrize("ratio", [0.6, 1.8])
+def test_a_photo_that_is_not_square_is_steadied_by_its_own_angles(ratio):
+    pose = drawn_whole(views_of(*(lying(seed, ratio=ratio) for seed in range(12))), ratio)
+    still, moved = (views_of(*(lying(seed, ratio=ratio, **by) for seed in range(30, 42))) for by in ({}, MOVED))
+    off = (pose.turned(moved)[0] - pose.turned(still)[0]).mean(dim=0).abs().mean()  # the table's grain averages out
+    assert float(off) < 0.4 * float((moved - still).mean(dim=0).abs().mean())
+
+
+@pytest.mark.parametrize(("kind", "strength"), [("gain", 0.4), ("ramp", 0.4), ("contrast", 0.4), ("noise", 0.1)])
+def test_a_lamp_does_not_move_a_photo(pose, kind, strength):
+    views = views_of(*(lying(seed, **MOVED) for seed in range(20, 26)))
+    if kind == "noise":
+        lit = views + strength * torch.randn(views.shape, generator=torch.Generator().manual_seed(0))
+    else:
+        lit = torch.stack([KINDS[kind](view, strength, torch.Generator().manual_seed(0)) for view in views])
+    off = (pose.found(lit.clamp(0, 1)) - pose.found(views)).abs().amax(dim=(1, 2)) * 64
+    assert float(off.median()) < 0.5 and float(off.max()) < 1.5  # pixels
+
+
+def test_a_part_that_lies_far_off_stays_there(pose):
+    """Else one in the wrong place would be called normal; and nothing at all is steadied somehow, and finitely."""
+    boxes = pose.found(torch.cat([views_of(lying(3, at=(0.3, 0.2))), torch.zeros(1, 3, 128, 128)]))
+    assert float(boxes[:, :, 2].abs().max()) <= 2 * NEAR / DRAWN and boxes.isfinite().all()
+
+
+def test_photos_with_nothing_in_common_are_left_as_taken(tmp_path):
+    views = ViewCache.read([texture(seed) for seed in range(12)], 64, None, tmp_path)
+    every = torch.arange(12)
+    assert pose_of(tiny(), views, every) is None
+    with pytest.raises(NfadError, match="always in the same place; leave pose='steadied' out"):
+        pose_of(tiny(pose="steadied"), views, every)
+
+
+def test_without_acquisitions_photos_are_left_as_taken_unless_it_is_asked_for(tmp_path):
+    views = ViewCache.read([lying(seed) for seed in range(12)], 64, None, tmp_path)
+    asked = {pose: pose_of(tiny(acquisitions=0, pose=pose), views, torch.arange(12)) for pose in ("auto", "steadied")}
+    assert asked["auto"] is None and asked["steadied"].name == "steadied"
+
+
+def test_a_nudged_camera_flags_nothing_and_defects_are_found_where_they_are(detector):
+    as_taken = Detector.fit([lying(seed) for seed in range(12)], CONFIG.changed(pose="as taken"))
+    photos = [lying(seed, **MOVED) for seed in range(40, 46)]
+    assert not any(each.verdict == "normal" for each in as_taken.predict(photos))
+    assert [each.verdict for each in detector.predict(photos)] == ["normal"] * 6
+    for seed in (40, 41, 42):
+        found = detector.predict(lying(seed, defect=True, **MOVED))
+        assert found.is_anomalous
+        row, column = np.unravel_index(found.map.argmax(), found.map.shape)
+        there = 0.13 * np.array([np.sin(0.23), np.cos(0.23)]) + np.array([-0.025, 0.03])
+        assert np.abs(np.array([row, column]) / 128 - 0.5 - there).max() < 0.08
+
+
+def test_a_loaded_one_says_the_same_to_the_last_bit(detector, model):
+    loaded, photo = Detector.load(model), lying(40, **MOVED)
+    assert numbers(loaded.predict(photo)) == numbers(detector.predict(photo))
+    assert loaded.config == detector.config and loaded.pose.name == "steadied"
+
+
+@pytest.mark.parametrize(("backend", "dynamic"), [("onnx", True), ("openvino", False)])
+def test_an_export_steadies_as_torch_does(detector, model, backend, dynamic, tmp_path):
+    metadata, parity = export(model, tmp_path / backend, Options(backend, dynamic_batch=dynamic))
+    assert parity.passed and metadata["config"]["pose"] == "steadied"
+    runtime = Runtime.load(tmp_path / backend)
+    for photo in (lying(40), lying(41, **MOVED), lying(42, defect=True, **MOVED)):
+        found, wanted = runtime.predict(photo), detector.predict(photo)
+        assert found.verdict == wanted.verdict
+        np.testing.assert_allclose(numbers(found), numbers(wanted), rtol=5e-3, atol=5e-3)
+
+
+def test_what_cannot_be_steadied_is_told():
+    with pytest.raises(NfadError, match="student"):
+        tiny(pose="steadied", reference="student", order="fit-then-filter")
+    with pytest.raises(NfadError, match="mask"):
+        Detector.fit(parts(12), tiny(pose="steadied"), mask=np.full((64, 64, 3), 255, np.uint8))
+
+
+def test_the_command_says_so(tmp_path):
+    (folder := tmp_path / "good").mkdir()
+    for seed in range(12):
+        Image.fromarray(lying(seed)).save(folder / f"{seed}.png")
+    small = ("--preset", "embedded-fast", "--size", "64", "--set", "acquisitions=14", "--set", "pairs=2")
+    said = " ".join(nfad("fit", folder, "-o", tmp_path / "m.nfad", *small).stdout.split())
+    assert "a nudged camera is borne" in said and "--set pose='as taken' leaves them as they lie" in said
+    assert "moved a little, to lie alike" in " ".join(nfad("info", tmp_path / "m.nfad").stdout.split())
+    assert json.loads(nfad("info", tmp_path / "m.nfad", "--json").stdout)["config"]["pose"] == "steadied"
