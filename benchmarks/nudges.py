@@ -1,11 +1,11 @@
-"""What a nudged camera does to verdicts, and what helps: `nfad fit --nudged`, or `--turned` where they fit in.
+"""What a nudged camera does to verdicts: photos as taken, steadied (the default), `nfad fit --nudged`, `--turned`.
 
     python benchmarks/nudges.py DATA SCRATCH [--presets embedded-both] [--sets demo bottle …]
 
 DATA holds mvtec_256/ and magnetic_tile/; the demo set is rendered into SCRATCH. Every photo is brought to 288 pixels a
 side; the model is fitted on the middle 256 of at most 60 normals, and a nudge moves or turns that window on the photo,
 so that nothing at its edge is made up: by 4, 8 and 12 px along either axis, and by 2 and 5 degrees either way. At most
-12 good and 12 bad photos are judged so. The fit's own copies (--nudged) are moved by at most 8 px and 3 degrees. The
+12 good and 12 bad photos are judged so. The fit's own nudges are by at most 8 px and 3 degrees. The
 demo's `view` is another camera position, rendered. Each cell: good flagged / bad found, and in brackets good ones not
 judged, at 5 %.
 """
@@ -28,7 +28,12 @@ from nfad.vision.images import load_image
 
 RESULTS = Path(__file__).parent / "results" / "nudges.md"
 PHOTO, VIEW, FITTED, TESTED, RATE = 288, 256, 60, 12, 0.05
-FITS = {"as it is": {}, "`--nudged`": {"nudges": 2}, "`--turned`": {"pose": "turned"}}
+FITS = {
+    "the default": {},
+    "as taken": {"pose": "as taken"},
+    "as taken, `--nudged`": {"pose": "as taken", "nudges": 2},
+    "`--turned`": {"pose": "turned"},
+}
 MOVES = {
     "as taken": [(0, 0, 0)],
     **{f"{by} px": [(by, 0, 0), (0, -by, 0)] for by in (4, 8, 12)},

@@ -136,7 +136,10 @@ class AcquiredViews:
         return self._views.turned(torch.stack(lit))  # as every photo is: in its own light
 
     def _nudged(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
-        return nudged(view[None], seeded(self._seed, index, NUDGE))[0] if self._nudges else view
+        """Every other one at random: what moves a photo blurs it a little, and takes off some of its noise, and most
+        photos are not moved."""
+        draw = seeded(self._seed, index, NUDGE)
+        return nudged(view[None], draw)[0] if self._nudges and torch.rand(1, generator=draw) < 0.5 else view
 
     def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
         return acquired(view, seeded(self._seed, index), self._tile)[0]

@@ -43,7 +43,8 @@ def test_where_the_camera_may_be_nudged_acquisitions_are_seen_by_a_nudged_one(tm
         still, nudged, again = (kind(views, every, 0, nudges=nudges) for nudges in (False, True, True))
         for index in range(6):  # of its number alone
             assert torch.equal(nudged(every)[index], again(torch.tensor([index]))[0])
-        assert all(not torch.allclose(*pair, atol=0.02) for pair in zip(still(every), nudged(every)))
+        moved = [not torch.allclose(*pair, atol=0.02) for pair in zip(still(every), nudged(every))]
+        assert 0 < sum(moved) < len(moved)  # some, at random
 
 
 def test_a_nudged_fit_bears_a_nudge_better():
