@@ -18,6 +18,7 @@ TINY = {
     "student": "untrained-test_vit",
     "epochs": 2,
     "acquisitions": 14,
+    "pose": "as taken",
 }
 
 

@@ -40,7 +40,7 @@ def numbers(prediction):
 
 def test_auto_turns_parts_that_lie_anyhow_and_no_others(detector):
     assert detector.config.pose == "turned" and detector.pose is not None
-    assert Detector.fit(parts(12), tiny()).config.pose == "steadied"
+    assert Detector.fit(parts(12), tiny(pose="auto")).config.pose == "steadied"
     left = Detector.fit([nail(seed) for seed in range(12)], tiny(pose="as taken"))
     assert left.config.pose == "as taken" and left.pose is None
 
@@ -49,7 +49,7 @@ def test_parts_that_lie_alike_already_are_not_turned(tmp_path):
     views = ViewCache.read([nail(seed, angle=0.2, at=(0, 0)) for seed in range(12)], 64, None, tmp_path)
     steadied, turned = (pose_of(tiny(pose=pose), views, torch.arange(12)) for pose in ("auto", "turned"))
     assert steadied.name == "steadied" and turned.name == "turned"
-    assert pose_of(tiny(acquisitions=0), views, torch.arange(12)) is None
+    assert pose_of(tiny(acquisitions=0, pose="auto"), views, torch.arange(12)) is None
 
 
 @pytest.mark.parametrize("contrast", [0, 100])
@@ -57,7 +57,7 @@ def test_photos_of_nothing_but_light_are_left_as_taken(tmp_path, contrast):
     """Nothing stands out there that could be turned."""
     ramp = np.tile(np.linspace(40, 40 + contrast, 64)[:, None, None], (1, 64, 3))
     views = ViewCache.read([(ramp + 5 * seed).astype(np.uint8) for seed in range(8)], 64, None, tmp_path)
-    assert pose_of(tiny(), views, torch.arange(8)) is None
+    assert pose_of(tiny(pose="auto"), views, torch.arange(8)) is None
     if contrast == 0:
         with pytest.raises(NfadError, match="no part stands out"):
             pose_of(tiny(pose="turned"), views, torch.arange(8))
@@ -68,7 +68,7 @@ def test_a_fit_sees_acquisitions_of_photos_as_taken_and_then_turns_them(tmp_path
     views = ViewCache.read([nail(seed) for seed in range(12)], 64, None, tmp_path)
     lit = AcquiredViews(views, torch.arange(12), seed=0)
     as_taken = lit(torch.arange(12))
-    views.pose = pose_of(tiny(), views, torch.arange(12))
+    views.pose = pose_of(tiny(pose="auto"), views, torch.arange(12))
     assert views.pose is not None
     torch.testing.assert_close(lit(torch.arange(12)), views.pose.turned(as_taken)[0])
     assert unlikeness(views(torch.arange(12))) < 0.5 * unlikeness(views.as_taken(torch.arange(12)))
@@ -121,7 +121,7 @@ def test_a_file_of_the_format_before_is_turned_too(detector, model, tmp_path):
 
 
 def test_both_looks_of_a_pair_see_the_same_box(tmp_path):
-    pair = Detector.fit([nail(seed) for seed in range(12)], tiny(beside="embedded-fast"))
+    pair = Detector.fit([nail(seed) for seed in range(12)], tiny(beside="embedded-fast", pose="auto"))
     loaded = Detector.load(pair.save(tmp_path / "pair.nfad"))
     assert {look.config.pose for look in loaded.looks} == {"turned"}
     assert torch.equal(loaded.beside.pose.drawing, pair.pose.drawing)

@@ -22,6 +22,8 @@ from nfad.paper.patches import Batch, Count, measured
 from nfad.records import Sample
 from nfad.system.progress import Progress
 from nfad.vision.maps import image_score, pixel_maps
+from nfad.vision.photo import photo_numbers
+from nfad.vision.region import looked_at
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,9 @@ def mechanism(detector: Detector, samples: Sequence[Sample], progress: Progress 
 @torch.inference_mode()
 def image_scores(detector: Detector, batch: Batch) -> tuple[list[float], list[float]]:
     """Control and detection scores; not z-scored, which no rank would notice."""
-    out, config = (
-        detector.scorer(batch.tokens, detector.scorer.predicted(batch.views), None, batch.prior),
-        detector.config,
-    )
+    scorer, config = detector.scorer, detector.config
+    numbers = photo_numbers(looked_at(detector.teacher.region, batch.views))
+    out = scorer(batch.tokens, scorer.predicted(batch.views), None, batch.prior, numbers)
     control, detection = (
         image_score(pixel_maps(tokens, config.size, config.sigma), config.scored_fraction).tolist()
         for tokens in (out.control, out.detection)

@@ -186,7 +186,7 @@ def cut_out(
 ) -> Float[Tensor, "image _ side side"]:
     """Squares of this side; their grid is made by hand, for the ONNX we write has no operator for it."""
     spots = torch.cat([places(side), torch.ones(side * side, 1)], dim=1)
-    grid = (spots @ boxes.mT).unflatten(1, (side, side))
+    grid = (spots @ boxes.transpose(1, 2)).unflatten(1, (side, side))
     return F.grid_sample(images, grid, mode, beyond, align_corners=False)
 
 

@@ -15,6 +15,7 @@ from nfad.evaluation.tally import mask_of
 from nfad.paper.patches import Count, measured, patch_labels
 from nfad.reference.scoring import residuals
 from nfad.vision.images import load_part, to_view
+from nfad.vision.photo import photo_numbers
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,8 @@ def test_residuals_are_of_raw_tokens_and_what_is_expected_of_raw_tokens(samples,
     detector = Detector.fit([part(i, 80) for i in range(12)], tiny(reference=reference, order=order))
     batch = next(measured(detector, samples))
     with torch.inference_mode():
-        out = detector.scorer(batch.tokens, detector.scorer.predicted(batch.views))
+        numbers = photo_numbers(batch.views)
+        out = detector.scorer(batch.tokens, detector.scorer.predicted(batch.views), numbers=numbers)
         again = residuals(detector.scorer, batch.tokens, batch.views)
     eps, half = torch.finfo(torch.float32).eps, torch.finfo(torch.float16).eps  # a bank's tokens come from a cache
     inside = energy = 0
