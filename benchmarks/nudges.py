@@ -1,6 +1,6 @@
 """What a nudged camera does to verdicts: photos as taken, steadied (the default), `nfad fit --nudged`, `--turned`.
 
-    python benchmarks/nudges.py DATA SCRATCH [--presets embedded-both] [--sets demo bottle …]
+    python benchmarks/nudges.py DATA SCRATCH [--presets embedded-both] [--sets demo bottle …] [--fits "the default" …]
 
 DATA holds mvtec_256/ and magnetic_tile/; the demo set is rendered into SCRATCH. Every photo is brought to 288 pixels a
 side; the model is fitted on the middle 256 of at most 60 normals, and a nudge moves or turns that window on the photo,
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("scratch", type=Path)
     parser.add_argument("--presets", nargs="+", default=[DEFAULT])
     parser.add_argument("--sets", nargs="+", default=["demo", "bottle"])
+    parser.add_argument("--fits", nargs="+", choices=list(FITS), default=list(FITS))
     given = parser.parse_args()
     keep_freed_memory()
     rows = []
@@ -72,7 +73,7 @@ def main() -> None:
             source, view = (
                 [each for each in dataset.test if each.domain == domain] for domain in (dataset.test[0].domain, "view")
             )
-            for fit, changes in FITS.items():
+            for fit, changes in ((name, FITS[name]) for name in given.fits):
                 row = dict.fromkeys(("preset", "set", "fit", *MOVES, "`view`"), "")
                 row |= {"preset": preset, "set": name, "fit": fit}
                 try:
@@ -87,7 +88,8 @@ def main() -> None:
 
 
 def write(rows: list[dict[str, str]], given: argparse.Namespace) -> None:
-    command = f"python benchmarks/nudges.py DATA SCRATCH --sets {' '.join(given.sets)}"
+    fits = "" if given.fits == list(FITS) else f" --fits {' '.join(repr(name) for name in given.fits)}"
+    command = f"python benchmarks/nudges.py DATA SCRATCH --sets {' '.join(given.sets)}{fits}"
     head = (
         f"# A nudged camera\n\n`{command}`\n\nGood flagged / bad found (good ones not judged), at 5 %, one split.\n\n"
     )
