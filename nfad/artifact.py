@@ -37,7 +37,7 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 11
+FORMAT = 12
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -61,6 +61,7 @@ class Fitted:
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
     pose: Pose | None = None  # by which parts are turned to lie alike, or photos steadied; None: as taken
     beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
+    joined: str = "maps"  # or, before format 12, "scores": what of both looks is averaged
     sha256: str = ""  # of the file it was loaded from
 
 
@@ -85,6 +86,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "ratios": detector.ratios,
         "pose": detector.pose and {"ratio": detector.pose.ratio, "half": detector.pose.half},
         "beside": detector.beside and _header(detector.beside),
+        "joined": detector.joined,
     }
 
 
@@ -122,7 +124,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
     scores are not read in their light and every photo is judged."""
 
     if header["format"] >= READ:
-        return _as_taken({"ratios": ANY_RATIO, "beside": None, **header, "format": FORMAT})
+        return _as_it_was({"ratios": ANY_RATIO, "beside": None, **header, "format": FORMAT})
 
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         return {RENAMED.get(name, name): value for name, value in values.items()}
@@ -132,7 +134,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         config |= dict.fromkeys(GATED)
         maps.pop("localization", None)
     changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
-    return _as_taken(
+    return _as_it_was(
         {
             **header,
             **changed,
@@ -146,10 +148,16 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _as_taken(header: dict[str, Any]) -> dict[str, Any]:
-    """Before format 9 no part was turned."""
-    beside = header["beside"] and _as_taken(header["beside"])
-    return {"pose": None, **header, "config": {"pose": "as taken", **header["config"]}, "beside": beside}
+def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
+    """Before format 9 no part was turned; before 12 two looks had a score each."""
+    beside = header["beside"] and _as_it_was(header["beside"])
+    return {
+        "pose": None,
+        "joined": "scores",
+        **header,
+        "config": {"pose": "as taken", **header["config"]},
+        "beside": beside,
+    }
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -227,6 +235,7 @@ def _fitted(
         ratios=tuple(header["ratios"]),
         pose=header["pose"] and _pose(header["pose"], tensors),
         beside=beside,
+        joined=header["joined"],
     )
 
 

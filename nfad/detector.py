@@ -32,7 +32,7 @@ from nfad.fitting.verdicts import in_all_lights
 from nfad.fitting.views import ViewCache, check_enough, judged_ratios
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
-from nfad.reference.scoring import Scores, mean_scores, z_scored
+from nfad.reference.scoring import Scores, Sighting, z_scored
 from nfad.system.progress import Progress, Skip, named
 from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
@@ -120,7 +120,7 @@ class Detector(Fitted):
                 second = second or tiled_teacher(*other.sight, where)  # one that cannot be had is told of now
                 teacher, calibrated = look(config, teacher, named(progress, names[0]))
                 second, also = look(other, second, named(progress, names[1]))
-                calibrated, also = joined(calibrated, also, names, config.false_alarm_rate)
+                calibrated, also = joined(calibrated, also, config)
                 beside = cls(other, second, fitted_on=len(fit), ratios=ratios, pose=views.pose, **also.kept)
         doubts += calibrated.doubts
         if strict and doubts:
@@ -240,14 +240,21 @@ class Detector(Fitted):
 
     def _seen(self, views: Tensor) -> Scores:
         """Of views whose parts lie as in the fit's."""
+        config, looks = self.config, [look._look(views) for look in self.looks]
+        with torch.inference_mode():
+            return z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
+
+    def _look(self, views: Tensor) -> Sighting:
+        """This look alone."""
         predicted, prior = self.scorer.predicted(views), None
         if self.config.foreground:
             tokens, prior = self.teacher.tokens_and_prior(views)
         else:
             tokens = self.teacher.tokens(views)
         numbers = photo_numbers(looked_at(self.teacher.region, views))
-        found = self._from_tokens(tokens, predicted, prior, numbers)
-        return found if self.beside is None else mean_scores(found, self.beside._seen(views))
+        with torch.inference_mode():
+            out = self.scorer(tokens, predicted, None, prior, numbers)
+            return Sighting(out, self.normal_maps, self.judgeable and self.judgeable(quarter_tokens(tokens), numbers))
 
     def save(self, path: str | Path) -> Path:
         """One file: safetensors with a JSON header, about 2 MB, teacher weights not included."""
@@ -265,18 +272,6 @@ class Detector(Fitted):
     def _of(cls, fitted: Fitted) -> Detector:
         parts: dict[str, Any] = {**vars(fitted), "beside": fitted.beside and cls._of(fitted.beside)}
         return cls(**parts)
-
-    @torch.inference_mode()
-    def _from_tokens(
-        self, tokens: list[Tensor], predicted: list[Tensor] | None, prior: Tensor | None, numbers: Tensor
-    ) -> Scores:
-        config = self.config
-        out = self.scorer(tokens, predicted, None, prior, numbers)
-        scores = z_scored(out, self.normal_maps, config.size, config.sigma, config.scored_fraction)
-        if self.judgeable is None:
-            return scores
-        strangeness, outside = self.judgeable(quarter_tokens(tokens), numbers)
-        return dataclasses.replace(scores, strangeness=strangeness, outside=outside)
 
 
 def _strange(out: Scores, index: int) -> dict[str, Any]:

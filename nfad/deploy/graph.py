@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import reduce
 
 import torch
 from jaxtyping import Float
@@ -13,7 +12,7 @@ from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.reference.judgeable import quarter_tokens
-from nfad.reference.scoring import Scores, mean_scores, z_scored
+from nfad.reference.scoring import Sighting, z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
@@ -155,6 +154,7 @@ class ReadOuts(nn.Module):
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.looks, self.strange = detector.looks, detector.judgeable is not None
+        self.joined = detector.joined
         self.pose = detector.pose
         self.families = detector.scorer.operator.family_names
         self.outputs = outputs_of(detector)
@@ -164,12 +164,12 @@ class ReadOuts(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         rest, where = (inputs[:-1], inputs[-1]) if self.pose else (inputs, None)
         rest, photo = (rest[:-1], rest[-1]) if self.strange else (rest, None)
-        found = []
+        config, looks = self.looks[0].config, []
         for look in self.looks:
             count = len(token_shapes(look))
-            found.append(_scores_of(look, rest[:count], photo))
+            looks.append(_look(look, rest[:count], photo))
             rest = rest[count:]
-        out = reduce(mean_scores, found)
+        out = z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
         if self.pose is not None and where is not None:
             maps = {name: self.pose.back(each, where) for name, each in out.maps.items()}
             out = dataclasses.replace(out, maps=maps)
@@ -190,16 +190,14 @@ class ReadOuts(nn.Module):
         return tuple(by_name[name] for name in self.outputs)
 
 
-def _scores_of(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None) -> Scores:
-    config, blocks = look.config, len(look.config.blocks)
+def _look(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None) -> Sighting:
+    blocks = len(look.config.blocks)
     tokens, rest = given[:blocks], list(given[blocks:])
-    prior = rest.pop(0) if config.foreground else None
+    prior = rest.pop(0) if look.config.foreground else None
     out = look.scorer(tokens, rest or None, None, prior, photo)
-    found = z_scored(out, look.normal_maps, config.size, config.sigma, config.scored_fraction)
     if look.judgeable is None or photo is None:
-        return found
-    strangeness, outside = look.judgeable(quarter_tokens(tokens), photo)
-    return dataclasses.replace(found, strangeness=strangeness, outside=outside)
+        return Sighting(out, look.normal_maps)
+    return Sighting(out, look.normal_maps, look.judgeable(quarter_tokens(tokens), photo))
 
 
 class ViewGraph(nn.Module):

@@ -16,7 +16,7 @@ from nfad.config import HOLDOUT, Config
 from nfad.fitting.seen import Seen
 from nfad.fitting.tokens import TokenCache
 from nfad.reference.judgeable import Judgeable
-from nfad.reference.scoring import MapStatistics, Scorer, calibrate, z_scored
+from nfad.reference.scoring import MapStatistics, Scorer, Sighting, calibrate, z_scored
 from nfad.system.progress import Progress
 from nfad.verdict.choice import Choice
 from nfad.verdict.threshold import Threshold
@@ -78,8 +78,10 @@ def as_taken(
     scorer = calibrate(scorer, lambda: batches(fit, True))
     normal_maps = map_statistics(config, scorer, batches(fit, True))
     with torch.inference_mode():
-        settings = (normal_maps, config.size, config.sigma, config.scored_fraction)
-        scores = [z_scored(scorer(*inputs), *settings).numbers() for inputs in batches(held, False)]
+        settings = (config.size, config.sigma, config.scored_fraction)
+        scores = [
+            z_scored([Sighting(scorer(*inputs), normal_maps)], *settings).numbers() for inputs in batches(held, False)
+        ]
     if progress:
         progress("calibrating", count, count)
     normals = {name: tuple(torch.cat([batch[name] for batch in scores]).tolist()) for name in scores[0]}

@@ -6,7 +6,7 @@ found set the threshold, the reading and the limit of what is judged; the final 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,7 +21,7 @@ from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.linear import Linear
 from nfad.reference.placed import Placed, by_region, by_square, places_a_side, regions_a_side
 from nfad.reference.reading import coordinates
-from nfad.reference.scoring import Operator, Scorer, scorer_settings
+from nfad.reference.scoring import Operator, Scorer, mean_of, scorer_settings
 from nfad.system.progress import Progress
 from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.photo import photo_numbers
@@ -165,6 +165,7 @@ class Looked:
     taken: Tensor  # bool: not under an acquisition
     # unfiltered, filtered, evidence by place; localization, where it is a map of its own: see `map_numbers`
     maps: dict[str, Tensor]
+    token_maps: dict[str, Tensor]  # the same maps as they were
     coordinates: Tensor
     content: Tensor  # mean tokens
     numbers: Tensor  # of the photo
@@ -179,9 +180,17 @@ class Looked:
             return {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
 
         return Looked(
-            cat("images"), cat("taken"), by_name("maps"), cat("coordinates"), cat("content"), cat("numbers"),
-            by_name("spread"),
+            cat("images"), cat("taken"), by_name("maps"), by_name("token_maps"), cat("coordinates"), cat("content"),
+            cat("numbers"), by_name("spread"),
         )  # fmt: skip
+
+
+@torch.inference_mode()
+def mean_map_scores(config: Config, looks: Sequence[Tensor]) -> Tensor:
+    """Of the mean of several looks' maps, each by its tokens."""
+    some = zip(*(tokens.split(max(1, AT_ONCE // config.size**2)) for tokens in looks), strict=True)
+    means = (mean_of([pixel_maps(tokens, config.size, config.sigma) for tokens in each]) for each in some)
+    return torch.cat([image_score(maps, config.scored_fraction) for maps in means]).double()
 
 
 @torch.inference_mode()
@@ -234,9 +243,9 @@ class Look:
                 maps[name] = scorer.placed_map(placed, some, inputs[-1])
             spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
-            maps = {name: map_numbers(self.config, each) for name, each in maps.items()}
+            told = {name: map_numbers(self.config, each) for name, each in maps.items()}
             yield Looked(
-                images[rows], taken[rows], maps, coordinates(some, scorer.operator.bases), quarter_tokens(some),
+                images[rows], taken[rows], told, maps, coordinates(some, scorer.operator.bases), quarter_tokens(some),
                 numbers[rows], spread,
             )  # fmt: skip
 

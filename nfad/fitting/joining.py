@@ -1,8 +1,9 @@
-"""Two teachers, one verdict: both looks are brought to the same units, and the mean of what they say counts.
+"""Two teachers, one verdict: both looks are brought to the same units, and the mean of their maps counts.
 
-What is odd to one teacher alone is mostly chance, and averages out; a defect is odd to both, or very odd to one. The
-threshold is that of the mean scores of normals × acquisitions. A photo that either finds strange is not judged, and how
-strange it may be is set so that no more of normals × acquisitions are refused than by one look.
+What is odd to one teacher alone is mostly chance, and averages out; a defect is odd to both and at the same place, or
+very odd to one. The threshold is that of the mean maps' scores of normals × acquisitions. A photo that either finds
+strange is not judged, and how strange it may be is set so that no more of normals × acquisitions are refused than by
+one look.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from nfad.config import Config
 from nfad.fitting.calibration import Calibrated
+from nfad.fitting.seen import Looks
 from nfad.reference.judgeable import Judgeable, limit_of
 from nfad.reference.scoring import MapStatistics
 
@@ -20,8 +23,11 @@ HIGH = 0.95  # the quantile that, beside the median, is the same in either look'
 TOGETHER = "together"
 
 
-def joined(first: Calibrated, second: Calibrated, names: tuple[str, str], rate: float) -> tuple[Calibrated, Calibrated]:
-    """What a pair leaves behind, and its second look in the first's units. Both have seen the same views."""
+def joined(first: Calibrated, second: Calibrated, config: Config) -> tuple[Calibrated, Calibrated]:
+    """What a pair by this config leaves behind, and its second look in the first's units. Both have seen the same
+    views."""
+    assert config.second is not None
+    names, rate = (config.teacher, config.second.teacher), config.false_alarm_rate
     one, two = first.seen, second.seen
     assert one is not None and two is not None and first.judgeable and second.judgeable
     assert torch.equal(one.images, two.images)
@@ -30,18 +36,8 @@ def joined(first: Calibrated, second: Calibrated, names: tuple[str, str], rate: 
         "detection": _scale(one.scores[told], two.scores[told]),
         "control": _scale(one.unfiltered[taken], two.unfiltered[taken]),
     }
-    bad = two.damaged
-    if bad is not None:
-        bad = dataclasses.replace(
-            bad, scores=_scaled(bad.scores, scale["detection"]), unfiltered=_scaled(bad.unfiltered, scale["control"])
-        )
-    two = dataclasses.replace(
-        two,
-        scores=_scaled(two.scores, scale["detection"]),
-        unfiltered=_scaled(two.unfiltered, scale["control"]),
-        damaged=bad,
-    )
-    both = one.joined(two)
+    two = dataclasses.replace(_in_units(two, scale), damaged=two.damaged and _in_units(two.damaged, scale))
+    both = one.joined(two, config)
     wider = float(limit_of(both.strangeness[~both.strangeness.isnan()]))
     both = dataclasses.replace(both, limit=wider)
     found = {name: look.found() for name, look in zip((*names, TOGETHER), (one, two, both), strict=True)}
@@ -80,6 +76,15 @@ def _scale(first: Tensor, second: Tensor) -> Scale:
 def _scaled(scores: Tensor, scale: Scale) -> Tensor:
     offset, factor = scale
     return offset + factor * scores
+
+
+def _in_units(looks: Looks, scale: dict[str, Scale]) -> Looks:
+    return dataclasses.replace(
+        looks,
+        scores=_scaled(looks.scores, scale["detection"]),
+        unfiltered=_scaled(looks.unfiltered, scale["control"]),
+        token_maps={name: _scaled(each, scale[name]) for name, each in looks.token_maps.items()},
+    )
 
 
 def _rescaled(normal_maps: MapStatistics, scale: dict[str, Scale]) -> dict[str, tuple[float, float]]:

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nfad.fitting.crossfit import as_acquired
+from nfad.config import Config
+from nfad.fitting.crossfit import as_acquired, mean_map_scores
 from nfad.verdict.choice import LOOSE, Choice
 from nfad.verdict.threshold import Threshold
 
+TokenMaps = Mapping[str, Tensor]  # "detection" and "control", in the same units as the scores
 RATES = (0.02, 0.04, 0.06, 0.08, 0.10)  # at which candidates are compared: those an inspection runs at
 
 
@@ -26,6 +28,7 @@ class Damaged:
     taken: Tensor  # bool: not under an acquisition
     scores: Tensor
     unfiltered: Tensor
+    token_maps: TokenMaps
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Seen:
     taken: Tensor  # bool: not under an acquisition
     scores: Tensor
     unfiltered: Tensor
+    token_maps: TokenMaps
     spread: Mapping[str, Tensor]  # participation, nuisance_fraction, nuisance:FAMILY
     strangeness: Tensor  # over its limit; NaN of what may be another part
     damaged: Damaged | None
@@ -84,25 +88,24 @@ class Seen:
             found_loosely=_above(held_out.at(LOOSE), *as_taken)["filtered"],
         )
 
-    def joined(self, other: Seen) -> Seen:
-        """Both looks at the same views, in the same units: the mean of their scores, and whatever either finds strange.
-        The rest is told by the first."""
+    def joined(self, other: Seen, config: Config) -> Seen:
+        """Both looks at the same views, in the same units: the scores of their mean maps, and whatever either finds
+        strange. The rest is told by the first."""
         damaged = None
         if self.damaged is not None and other.damaged is not None:
-            damaged = _mean(self.damaged, other.damaged)
+            damaged = _together(self.damaged, other.damaged, config)
         strangeness = torch.fmax(self.strangeness, other.strangeness)
-        return dataclasses.replace(_mean(self, other), strangeness=strangeness, damaged=damaged)
+        return dataclasses.replace(_together(self, other, config), strangeness=strangeness, damaged=damaged)
 
 
 Looks = TypeVar("Looks", Seen, Damaged)
 
 
-def _mean(first: Looks, second: Looks) -> Looks:
-    return dataclasses.replace(
-        first,
-        scores=(first.scores + second.scores) / 2,
-        unfiltered=(first.unfiltered + second.unfiltered) / 2,
-    )
+def _together(first: Looks, second: Looks, config: Config) -> Looks:
+    by_map = {
+        name: mean_map_scores(config, [first.token_maps[name], second.token_maps[name]]) for name in first.token_maps
+    }
+    return dataclasses.replace(first, scores=by_map["detection"], unfiltered=by_map["control"], token_maps={})
 
 
 def _above(limits: tuple[float, float], filtered: Tensor, unfiltered: Tensor) -> dict[str, float]:

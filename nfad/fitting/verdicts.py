@@ -131,19 +131,29 @@ def _seen_by(
         maps["localization"] = read.maps(normals.maps["localization"])[clean]
     normal_maps = {name: statistics_of(each) for name, each in maps.items()}
 
-    def in_units(scores: Tensor, name: str) -> Tensor:
-        return (scores.double() - normal_maps[name][0]) / normal_maps[name][1]
+    def in_units(values: Tensor, name: str) -> Tensor:
+        return (values - normal_maps[name][0]) / normal_maps[name][1]
 
-    bad = damaged and Damaged(
-        damaged.taken,
-        scores=in_units(read.of_damaged(folds, damaged).exp(), "detection"),
-        unfiltered=in_units(damaged.maps["unfiltered"][:, 0], "control"),
-    )
+    def token_maps(looked: Looked, expected: Tensor) -> dict[str, Tensor]:
+        factor = torch.exp(-expected).float()[:, None]
+        each = {"detection": looked.token_maps[read.name] * factor, "control": looked.token_maps["unfiltered"]}
+        return {name: in_units(maps, name) for name, maps in each.items()}
+
+    bad = None
+    if damaged is not None:
+        expected = read.of_damaged(folds, damaged)
+        bad = Damaged(
+            damaged.taken,
+            scores=in_units((log_scores_of(damaged.maps[read.name]) - expected).exp(), "detection"),
+            unfiltered=in_units(damaged.maps["unfiltered"][:, 0], "control"),
+            token_maps=token_maps(damaged, expected),
+        )
     return normal_maps, Seen(
         normals.images,
         clean,
         scores=in_units(read.log_scores.exp(), "detection"),
         unfiltered=in_units(normals.maps["unfiltered"][:, 0], "control"),
+        token_maps=token_maps(normals, read.expected),
         spread=normals.spread,
         strangeness=strangeness,
         damaged=bad,
@@ -186,8 +196,8 @@ class _Read:
         return numbers * torch.stack([factor, factor, factor.square()], dim=1)
 
     def of_damaged(self, folds: Tensor, looked: Looked) -> Tensor:
-        log_scores = log_scores_of(looked.maps[self.name])
-        return log_scores - _expected(self.by_fold, folds[looked.images], looked)
+        """What is expected of each of these views, by the reading of the other folds."""
+        return _expected(self.by_fold, folds[looked.images], looked)
 
 
 def _expected(by_fold: dict[int, Reading], folds: Tensor, looked: Looked) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -177,42 +178,56 @@ class Scores:
         return {name: getattr(self, name) for name in names} | families
 
 
-def mean_scores(first: Scores, second: Scores) -> Scores:
-    """Two looks at the same views, in the same units: the mean of what they say, and what either finds strange. What
-    was removed is told by the first."""
-    found = dataclasses.replace(
-        first,
-        maps={name: (each + second.maps[name]) / 2 for name, each in first.maps.items()},
-        score=(first.score + second.score) / 2,
-        unfiltered_score=(first.unfiltered_score + second.unfiltered_score) / 2,
-    )
-    if first.strangeness is None or second.strangeness is None or first.outside is None or second.outside is None:
-        return found
-    stranger = (second.strangeness > first.strangeness)[:, None]
-    return dataclasses.replace(
-        found,
-        strangeness=torch.maximum(first.strangeness, second.strangeness),
-        outside=torch.where(stranger, second.outside, first.outside),
-    )
-
-
 MapStatistics = Mapping[str, tuple[float, float]]  # read-out → mean and spread over the fit's pixel maps
 
 
-def z_scored(out: ReadOut, normal_maps: MapStatistics, size: int, sigma: float, top_fraction: float) -> Scores:
-    """Token maps → pixel maps in units of the fit's normals → one score an image."""
-    maps = {}
-    for name, (mean, spread) in normal_maps.items():
-        maps[name] = (pixel_maps(getattr(out, name), size, sigma) - mean) / spread
+@dataclass(frozen=True)
+class Sighting:
+    """One look at a batch of views: its read-outs, the units of its maps, and how strange and why, if it can tell."""
+
+    out: ReadOut
+    units: MapStatistics
+    strange: tuple[Float[Tensor, " image"], Float[Tensor, "image 9"]] | None = None
+
+    def maps(self, size: int, sigma: float) -> dict[str, Float[Tensor, "image size size"]]:
+        """In units."""
+        return {
+            name: (pixel_maps(getattr(self.out, name), size, sigma) - mean) / spread
+            for name, (mean, spread) in self.units.items()
+        }
+
+
+def z_scored(looks: Sequence[Sighting], size: int, sigma: float, top_fraction: float, joined: str = "maps") -> Scores:
+    """Token maps → pixel maps in units of the fit's normals, the mean of all looks' → one score an image. With
+    joined="scores" each look has a score first, and their mean counts. What was removed is told by the first look, what
+    is strange by the one that finds it strangest."""
+    each = [look.maps(size, sigma) for look in looks]
+    maps = {name: mean_of([found[name] for found in each]) for name in each[0]}
+    scored = [maps] if joined == "maps" else each
+    first = looks[0].out
+    strange = [look.strange for look in looks if look.strange is not None]
+    strangeness, outside = reduce(_strangest, strange) if strange else (None, None)
     return Scores(
         maps=maps,
-        score=image_score(maps["detection"], top_fraction),
-        unfiltered_score=image_score(maps["control"], top_fraction),
-        participation=out.participation,
-        nuisance_fraction=out.nuisance_fraction,
-        nuisance_by_family=out.nuisance_by_family,
-        gate=out.gate,
+        score=mean_of([image_score(found["detection"], top_fraction) for found in scored]),
+        unfiltered_score=mean_of([image_score(found["control"], top_fraction) for found in scored]),
+        participation=first.participation,
+        nuisance_fraction=first.nuisance_fraction,
+        nuisance_by_family=first.nuisance_by_family,
+        gate=first.gate,
+        strangeness=strangeness,
+        outside=outside,
     )
+
+
+def mean_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Of one, itself: a graph has no node for it."""
+    return tensors[0] if len(tensors) == 1 else reduce(torch.add, tensors) / len(tensors)
+
+
+def _strangest(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    stranger = (other[0] > one[0])[:, None]
+    return torch.maximum(one[0], other[0]), torch.where(stranger, other[1], one[1])
 
 
 def scorer_settings(config: Config) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from nfad.fitting.seen import Seen
 from nfad.reference.judgeable import RATE, Judgeable
 from nfad.reference.scoring import Operator, Scorer
 from nfad.stats.conformal import conformal_threshold
+from nfad.vision.maps import image_score, pixel_maps
 
 NORMALS = parts(16)
 CONFIG = tiny(beside="embedded-fast", acquisitions=48, false_alarm_rate=0.1)
@@ -25,9 +26,9 @@ def fit():
     """A pair, what it was joined of, and what became of that."""
     seen = {}
 
-    def spying(first, second, names, rate):
+    def spying(first, second, config):
         seen["before"] = first, second
-        seen["after"] = joined(first, second, names, rate)
+        seen["after"] = joined(first, second, config)
         return seen["after"]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -39,25 +40,28 @@ def fit():
 VIEWS = torch.from_numpy(np.stack([part(70 + k, defect=k % 2 == 1) for k in range(6)])).permute(0, 3, 1, 2) / 255
 
 
-def test_a_pair_says_the_mean_of_two_fits_made_apart(fit):
+def test_a_pair_says_what_the_mean_map_of_two_fits_made_apart_does(fit):
     pair = fit["pair"]
     alone = [Detector.fit(NORMALS, dataclasses.replace(CONFIG, beside=None)), Detector.fit(NORMALS, CONFIG.second)]
     both, first, second = (each.predict_tensor(VIEWS) for each in (pair, *alone))
     told = fit["before"][0].seen.told
     scores = [each.seen.scores[told].numpy() for each in fit["before"]]
     (middle, high), (other, other_high) = (np.quantile(each, [0.5, HIGH]) for each in scores)
-    in_units = middle + (second.score.numpy() - other) * (high - middle) / (other_high - other)
-    np.testing.assert_allclose(both.score, (first.score.numpy() + in_units) / 2, rtol=1e-4)
+    in_units = middle + (second.maps["detection"].numpy() - other) * (high - middle) / (other_high - other)
+    flat = ((first.maps["detection"].numpy() + in_units) / 2).reshape(len(VIEWS), -1)
+    highest = np.sort(flat, axis=1)[:, -int(CONFIG.scored_fraction * flat.shape[1]) :]
+    np.testing.assert_allclose(both.score, highest.mean(axis=1), rtol=1e-4)
     assert [look.architecture for look in alone] == pair.architecture.split(" and ")
 
 
-def test_its_threshold_is_that_of_the_mean_scores_of_its_own_views(fit):
+def test_its_threshold_is_that_of_the_mean_maps_of_its_own_views(fit):
     pair, (first, second) = fit["pair"], fit["after"]
     told = first.seen.told
     assert torch.equal(first.seen.images, second.seen.images)
-    before = fit["before"][0].seen.scores[told]
-    means = ((before + second.seen.scores[told]) / 2).numpy()
-    wanted = conformal_threshold(means, pair.false_alarm_rate, first.seen.images[told].numpy())
+    maps = [each.token_maps["detection"][told] for each in (fit["before"][0].seen, second.seen)]
+    means = sum(pixel_maps(each, CONFIG.size, CONFIG.sigma) for each in maps) / 2
+    scores = image_score(means, CONFIG.scored_fraction).double().numpy()
+    wanted = conformal_threshold(scores, pair.false_alarm_rate, first.seen.images[told].numpy())
     assert pair.threshold == pytest.approx(wanted, rel=1e-12)
     assert pair.held_out.count == len(NORMALS)
     assert pair.normals["score"] == pytest.approx(first.seen.scores[first.seen.taken].tolist())
@@ -108,15 +112,17 @@ def test_the_units_of_the_second_do_not_matter(factor, offset):
     random = np.random.default_rng(0)
     one, two = made(random.normal(size=60)), made(random.normal(size=60))
     other = made(offset + factor * two.seen.scores.numpy())
-    plain, scaled = (joined(one, each, ("a", "b"), 0.1)[0] for each in (two, other))
+    plain, scaled = (joined(one, each, CONFIG)[0] for each in (two, other))
     assert scaled.held_out.filtered == pytest.approx(plain.held_out.filtered, abs=1e-5)
 
 
 def made(scores):
     """What a fit leaves behind whose out-of-fold scores are these."""
     count = len(scores)
+    values = torch.from_numpy(scores)
+    maps = dict.fromkeys(("control", "detection"), values.float()[:, None].expand(-1, 16))  # plain, so each its score
     seen = Seen(
-        torch.arange(count) // 6, torch.arange(count) % 6 == 0, torch.from_numpy(scores), torch.from_numpy(scores), {},
+        torch.arange(count) // 6, torch.arange(count) % 6 == 0, values, values, maps, {},
         torch.rand(count, generator=torch.Generator().manual_seed(0)), None,
     )  # fmt: skip
     judgeable, _ = Judgeable.fit(torch.rand(count, 12), torch.rand(count, 8), torch.arange(count) % 5)

@@ -27,16 +27,18 @@ def looked(seed, damaged=False, light=0.5, filtered=1.0, placed=1.0, regional=0.
     taken = np.arange(len(images)) % EACH == 0
     found = random.normal(size=(len(images), 3)) * ~taken[:, None]
     factor = np.exp(light * found[:, 0])[:, None]
-    maps = {}
+    maps, token_maps = {}, {}
     strengths = {"unfiltered": 1.0, "filtered": filtered, "placed": placed, "regional": regional}
     for name, strength in strengths.items():
         noise = random.gamma(4.0, 0.25, size=(len(images), TOKENS))
         noise[:, 5] += 6 * strength * damaged
-        maps[name] = map_numbers(CONFIG, torch.from_numpy(noise * factor).float())
+        token_maps[name] = torch.from_numpy(noise * factor).float()
+        maps[name] = map_numbers(CONFIG, token_maps[name])
     return Looked(
         images=torch.from_numpy(images),
         taken=torch.from_numpy(taken),
         maps=maps,
+        token_maps=token_maps,
         coordinates=torch.from_numpy(found).float(),
         content=torch.from_numpy(random.normal(size=(len(images), 12))).float(),
         numbers=torch.from_numpy(random.normal(size=(len(images), 8))).float(),
