@@ -6,6 +6,7 @@ photo → view → teacher tokens → (reference, nuisance operator) → token m
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -25,7 +26,7 @@ from nfad.fitting.calibration import Calibrated, as_taken, split
 from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
 from nfad.fitting.joining import joined
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
-from nfad.fitting.posing import pose_of
+from nfad.fitting.posing import lying_off, pose_of
 from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
@@ -122,6 +123,10 @@ class Detector(Fitted):
                 second, also = look(other, second, named(progress, names[1]))
                 calibrated, also = joined(calibrated, also, config)
                 beside = cls(other, second, fitted_on=len(fit), ratios=ratios, pose=views.pose, **also.kept)
+            if views.pose is not None and views.pose.name == "steadied":
+                of = held if calibrated.seen is None else calibrated.seen.images[calibrated.seen.taken]
+                moved = {"moved": lying_off(views.pose, views, every, of)}
+                calibrated = dataclasses.replace(calibrated, normals={**calibrated.normals, **moved})
         doubts += calibrated.doubts
         if strict and doubts:
             raise NfadError(doubts_told(doubts, views.images))
@@ -219,6 +224,7 @@ class Detector(Fitted):
                     nuisance_by_family={name: float(share[index]) for name, share in out.nuisance_by_family.items()},
                     detection_map=None if out.gate is None else maps["detection"][index],
                     gate=None if out.gate is None else float(out.gate[index]),
+                    moved=math.nan if out.moved is None else float(out.moved[index]),
                     **_strange(out, index),
                 ),
                 geometry,
@@ -236,7 +242,8 @@ class Detector(Fitted):
             return self._seen(views)
         turned, where = self.pose.turned(views)
         found = self._seen(turned)
-        return dataclasses.replace(found, maps={name: self.pose.back(each, where) for name, each in found.maps.items()})
+        maps = {name: self.pose.back(each, where) for name, each in found.maps.items()}
+        return dataclasses.replace(found, maps=maps, moved=self.pose.moved(where))
 
     def _seen(self, views: Tensor) -> Scores:
         """Of views whose parts lie as in the fit's."""

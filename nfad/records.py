@@ -22,6 +22,7 @@ FIELDS = (
 )  # fmt: skip
 SHARE = 0.1  # of what is above a threshold, that a field must hold to be named
 # Words a person understands for the families of nuisance.
+ASIDE = 0.01  # of its side that a photo may lie off without a word
 FAMILY_WORDS = {
     "photometric": "illumination-like",
     "background": "background-like",
@@ -100,6 +101,7 @@ class Prediction:
     detection_map: np.ndarray | None = None  # what the score is taken of; None where that is `map` itself
     geometry: Geometry | None = None
     source: str = ""  # the path it came from, "" for an array
+    moved: float = float("nan")  # share of its side that a steadied photo lay off, and was moved back; else NaN
     strangeness: float = float("nan")  # above 1 outside of what the fit's photos span; NaN where a model cannot tell
     why_not_judged: str = ""  # in a few words, e.g. "does not look like the fitted part"; "" where it is judged
 
@@ -142,7 +144,8 @@ class Prediction:
         told = f"Anomalous {where}: {score}" if self.is_anomalous else f"Normal: {score}, highest {where}"
         also = ", too" if self.is_anomalous == self.unfiltered_is_anomalous else ""
         told += f"; unfiltered it is {self.unfiltered_verdict}{also}."
-        return f"{told} {self._filtered_told()}"
+        aside = f" The photo lay {self.moved:.1%} of its side off, and was moved back." if self.moved >= ASIDE else ""
+        return f"{told} {self._filtered_told()}{aside}"
 
     def _filtered_told(self) -> str:
         """How much of the deviation was nuisance, and of which kind."""
@@ -211,6 +214,7 @@ class InspectionRecord:
     participation: float | None = None
     gate: float | None = None
     strangeness: float | None = None
+    moved: float | None = None
 
     @staticmethod
     def of(
@@ -252,7 +256,7 @@ class InspectionRecord:
 RECORD_FIELDS = tuple(each.name for each in fields(InspectionRecord))
 NUMBERS = (
     "score", "threshold", "p_value", "unfiltered_score", "unfiltered_threshold", "excess_filtered",
-    "nuisance_fraction", "participation", "gate", "strangeness",
+    "nuisance_fraction", "participation", "gate", "strangeness", "moved",
 )  # fmt: skip
 
 # Of a photo that is not judged these say nothing, and whoever sorts by them would take it for a good part.

@@ -24,6 +24,7 @@ def prediction(score=1.0, threshold=2.0, unfiltered_score=3.0, unfiltered_thresh
         "nuisance_fraction": 0.75,
         "p_value": 0.125,
         "strangeness": 0.5,
+        "moved": 0.005,
         **changes,
     }
     return Prediction(

@@ -14,6 +14,8 @@ from scipy.ndimage import gaussian_filter
 from nfad import Config, Detector
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
+from nfad.drift import DriftMonitor, numbers_of
+from nfad.drift.state import STEADY
 from nfad.errors import NfadError
 from nfad.fitting.posing import drawn_whole, pose_of, unlikeness
 from nfad.fitting.views import ViewCache
@@ -40,7 +42,9 @@ def texture(seed):
 
 
 def numbers(prediction):
-    return [prediction.score, prediction.unfiltered_score, prediction.strangeness, prediction.map.max()]
+    return [
+        prediction.score, prediction.unfiltered_score, prediction.strangeness, prediction.map.max(), prediction.moved
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +94,44 @@ def test_a_part_that_lies_far_off_stays_there(pose):
     """Else one in the wrong place would be called normal; and nothing at all is steadied somehow, and finitely."""
     boxes = pose.found(torch.cat([views_of(lying(3, at=(0.3, 0.2))), torch.zeros(1, 3, 128, 128)]))
     assert float(boxes[:, :, 2].abs().max()) <= 2 * NEAR / DRAWN and boxes.isfinite().all()
+
+
+@pytest.mark.parametrize(("x", "y", "angle"), [(0.0, 0.0, 0.0), (3.0, -4.0, 0.0), (0.0, 0.0, 2.0), (-2.0, 1.0, -1.0)])
+def test_how_far_a_photo_was_moved_is_what_its_corners_were(pose, x, y, angle):
+    turn = np.deg2rad(angle)
+    box = np.array([[np.cos(turn), -np.sin(turn), x / 50], [np.sin(turn), np.cos(turn), y / 50]])  # of 100 pixels
+    corners = [np.array([a, b]) for a in (-1.0, 1.0) for b in (-1.0, 1.0)]
+    wanted = np.mean([np.hypot(*(box[:, :2] @ corner + box[:, 2] - corner)) / 2 for corner in corners])
+    assert float(pose.moved(torch.from_numpy(box).float()[None])) == pytest.approx(wanted, abs=1e-6)
+    if angle == 0.0:
+        assert wanted == pytest.approx(np.hypot(x, y) / 100)
+
+
+def test_the_fit_s_photos_lie_off_as_new_ones_of_the_same_camera_do(detector):
+    """Else drift would be told of a camera that stands still: each is compared with what the others have in common."""
+    new = [each.moved for each in detector.predict([lying(seed) for seed in range(60, 72)])]
+    told = detector.normals["moved"]
+    assert len(told) == len(detector.normals["score"]) == 12
+    assert 0.5 < np.median(new) / np.median(told) < 2 and max(*new, *told) < 0.02
+
+
+def test_what_was_moved_is_told(detector):
+    by = np.hypot(*MOVED["at"])
+    for seed in (40, 41, 42):
+        found = detector.predict(lying(seed, **MOVED))
+        assert found.moved == pytest.approx(by, abs=0.015)
+        assert f" The photo lay {found.moved:.1%} of its side off, and was moved back." in found.explain()
+        assert "moved back" not in detector.predict(lying(seed)).explain()
+
+
+def test_a_camera_that_creeps_is_no_steady_one(detector):
+    """Its photos are judged as before: that they are moved further and further is what tells."""
+    monitor = DriftMonitor(detector.normals, flag_rate=detector.false_alarm_rate)
+    creeping = [lying(100 + step, at=(0.03 * step / 60, 0.0)) for step in range(60)]
+    monitor.extend(map(numbers_of, detector.predict(creeping)))
+    state = monitor.state()
+    assert state.nuisance.alarm and "moved" in state.nuisance.moved
+    assert state.verdict != STEADY
 
 
 def test_photos_with_nothing_in_common_are_left_as_taken(tmp_path):

@@ -28,12 +28,14 @@ def outputs_of(detector: Detector) -> tuple[str, ...]:
     """What the graph gives, in this order. Maps are (n, size, size), families (n, family), the rest (n,).
 
     A gated localization has a map of its own beside the one the score is taken of, and its gate. Where a model can
-    tell, there is the strangeness, above 1 for a photo not to be judged, and why, in nine numbers.
+    tell, there is the strangeness, above 1 for a photo not to be judged, and why, in nine numbers. Of steadied photos
+    there is how far they were moved.
     """
     own = () if detector.scorer.operator.keep is None else ("detection_map", "gate")
     numbers = ("participation", "nuisance_fraction", "nuisance_by_family")
     strange = () if detector.judgeable is None else ("strangeness", "outside")
-    return ("score", "unfiltered_score", "map", "unfiltered_map", *numbers, *own, *strange)
+    moved = ("moved",) if detector.pose is not None and detector.pose.name == "steadied" else ()
+    return ("score", "unfiltered_score", "map", "unfiltered_map", *numbers, *own, *strange, *moved)
 
 
 def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
@@ -172,7 +174,7 @@ class ReadOuts(nn.Module):
         out = z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
         if self.pose is not None and where is not None:
             maps = {name: self.pose.back(each, where) for name, each in out.maps.items()}
-            out = dataclasses.replace(out, maps=maps)
+            out = dataclasses.replace(out, maps=maps, moved=self.pose.moved(where))
         shares = [out.nuisance_by_family[family] for family in self.families]
         by_name = {
             "score": out.score,
@@ -186,6 +188,7 @@ class ReadOuts(nn.Module):
             "gate": out.gate,
             "strangeness": out.strangeness,
             "outside": out.outside,
+            "moved": out.moved,
         }
         return tuple(by_name[name] for name in self.outputs)
 

@@ -168,6 +168,7 @@ class Runtime:
             detection_map=out.get("detection_map"),
             gate=float(out["gate"]) if "gate" in out else None,
             strangeness=float(out["strangeness"]) if "strangeness" in out else math.nan,
+            moved=float(out.get("moved", math.nan)),
             strange=why_strange(out["outside"].tolist(), float(out["strangeness"])) if "outside" in out else "",
         )
         geometry = framing(height, width, self.config.size, self.config.resize).geometry

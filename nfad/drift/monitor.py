@@ -28,6 +28,7 @@ DOUBTFUL, MOVED = 2.0, 4.0  # standard errors by which a bulk is off that is no 
 CROWD = (0.5, 0.9)  # flagged shares that may be defects or a change; no line makes nine defects in ten parts
 PLAIN = 3.0  # standard errors that a person sees without an alarm, and is told are not yet enough for one
 FEW = 5  # ordinary parts without which nothing is said of their median
+SHOWN = ("unfiltered_score", words.MOVED)  # beside families: what nuisance moves
 SPARED = 0.1  # share of the rate, for either line, that too few normals have drawn it too low
 
 
@@ -72,7 +73,7 @@ class DriftMonitor:
         self._line = conformal_threshold(held_out[:, 0], max(CUT, smallest_rate(len(held_out))))
         # Streams in order: what nuisance moves, the ordinary parts' score, every part's score; then those that compare
         # with a line instead of a history: most parts above that of ordinary ones, too many above the threshold.
-        shown = [i for i, name in enumerate(self._names) if name == "unfiltered_score" or name.startswith(words.FAMILY)]
+        shown = [i for i, name in enumerate(self._names) if name in SHOWN or name.startswith(words.FAMILY)]
         self._columns = np.array([*shown, 0, 0])
         self._bulk, self._tail, self._majority, self._flags = range(len(shown), len(shown) + 4)
         self._tail_bets = Tail((self._flag_rate, 0.05, CUT))

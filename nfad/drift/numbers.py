@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from nfad.drift.words import FAMILY
+from nfad.drift.words import FAMILY, MOVED
 from nfad.records import NOT_JUDGED, InspectionRecord, Prediction
 
 Numbers = Mapping[str, float] | None  # None: the photo is not judged
@@ -16,4 +17,5 @@ def numbers_of(photo: Prediction | InspectionRecord) -> dict[str, float] | None:
     if photo.verdict == NOT_JUDGED:
         return None
     families = {f"{FAMILY}{family}": share for family, share in photo.nuisance_by_family.items()}
-    return {name: getattr(photo, name) for name in NAMES} | families
+    moved = {} if photo.moved is None or math.isnan(photo.moved) else {MOVED: photo.moved}
+    return {name: getattr(photo, name) for name in NAMES} | families | moved

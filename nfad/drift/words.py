@@ -23,7 +23,7 @@ from nfad.drift.state import (
 from nfad.records import FAMILY_WORDS
 from nfad.stats.intervals import rate_interval
 
-FAMILY = "nuisance:"
+FAMILY, MOVED = "nuisance:", "moved"
 CROWDED = "more than half of the parts are flagged, so ordinary parts cannot be told from defects"
 FELL = "ordinary parts score lower than at the fit and no more are flagged, but a weak defect may score lower too"
 
@@ -34,8 +34,11 @@ def not_yet(plain: bool) -> str:
 
 
 def nuisance_effect(name: str, held_out: np.ndarray, seen: np.ndarray) -> str:
-    """A family's median share of the deviation, or the unfiltered score's median, against the fit's."""
+    """A family's median share of the deviation, how far photos lie off, or the unfiltered score's median, against the
+    fit's."""
     before, now = np.median(held_out), np.median(seen)
+    if name == MOVED:
+        return f"photos lie {now:.1%} of their side off at the median, {before:.1%} at the fit: look at the camera"
     if not name.startswith(FAMILY):
         return f"the score without the filter is {now:.3g} at the median, {before:.3g} at the fit"
     family = name.removeprefix(FAMILY)

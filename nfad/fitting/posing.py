@@ -51,10 +51,29 @@ def pose_of(config: Config, views: ViewCache, chosen: Int[Tensor, " image"]) -> 
     if config.pose == "as taken" or not config.turnable or (config.pose == "auto" and not config.acquisitions):
         return None
     ratio = float(np.median([views.ratios[int(index)] for index in chosen]))
-    spread = chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
-    some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in spread.split(1)])
+    told = _telling(chosen).split(1)
+    some = torch.cat([F.adaptive_avg_pool2d(views.as_taken(each), min(views.size, SEEN)) for each in told])
     pose = None if config.pose == "steadied" else _turning(config, some, ratio)
     return pose if pose is not None or config.pose == "turned" else _steadying(config, some, ratio)
+
+
+def _telling(chosen: Int[Tensor, " image"]) -> Int[Tensor, " some"]:
+    """Of these photos those by which a pose is told."""
+    return chosen[torch.linspace(0, len(chosen) - 1, min(len(chosen), POSED)).round().long()]
+
+
+def lying_off(
+    pose: Pose, views: ViewCache, chosen: Int[Tensor, " image"], images: Int[Tensor, " some"]
+) -> tuple[float, ...]:
+    """How far each of some photos, of all that were chosen, lies off what the others have in common."""
+    told, found = set(_telling(chosen).tolist()), []
+    for index in images.tolist():
+        view, others = views.as_taken(torch.tensor([index])), pose
+        if index in told:
+            own = cut_out(coarse_edges(small(view.mean(dim=1, keepdim=True))), pose.found(view), DRAWN)[0, 0]
+            others = replace(pose, drawing=(len(told) * pose.drawing - own) / (len(told) - 1))
+        found.append(others.moved(others.found(view)))
+    return tuple(torch.cat(found).tolist())
 
 
 def _turning(config: Config, views: Views, ratio: float) -> Pose | None:

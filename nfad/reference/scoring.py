@@ -170,6 +170,7 @@ class Scores:
     gate: Float[Tensor, " image"] | None = None
     strangeness: Float[Tensor, " image"] | None = None  # None where the model cannot tell
     outside: Float[Tensor, "image 9"] | None = None  # why, in numbers: see `Judgeable`
+    moved: Float[Tensor, " image"] | None = None  # share of its side, of a photo that was steadied
 
     def numbers(self) -> dict[str, Float[Tensor, " image"]]:
         """The numbers an image that drift is told by, by name."""

@@ -32,6 +32,7 @@ INSPECTIONS = Table(
     Column("participation", Double),
     Column("gate", Double),
     Column("strangeness", Double),
+    Column("moved", Double),
     Column("suffix", String(8), nullable=False),
     Column("width", Integer, nullable=False),
     Column("height", Integer, nullable=False),

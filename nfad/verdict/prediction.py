@@ -29,6 +29,7 @@ class Outputs:
     detection_map: np.ndarray | None = None  # where `map` is another read-out
     gate: float | None = None  # where there is one
     strangeness: float = math.nan  # over its limit; NaN where the model cannot tell
+    moved: float = math.nan  # share of its side, of a photo that was steadied
     strange: str = ""  # why it is not judged if it is not: see `judgeable`
 
 
@@ -66,6 +67,7 @@ class Rule:
             detection_map=out.detection_map,
             geometry=geometry,
             source=source,
+            moved=out.moved,
             strangeness=out.strangeness,
             why_not_judged=why_not,
         )

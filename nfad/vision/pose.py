@@ -66,6 +66,15 @@ class Pose:
         there = torch.cat([inverse, -(inverse * boxes[:, None, :, 2]).sum(dim=2, keepdim=True)], dim=2)
         return cut_out(maps[:, None], there, int(maps.shape[-1]), beyond="zeros")[:, 0]
 
+    def moved(self, boxes: Boxes) -> Float[Tensor, " image"] | None:
+        """How far whole photos lay off: what their corners were moved by, in shares of the view's side; None where
+        parts lie anyhow."""
+        if self.sketch is not None:
+            return None
+        corners = torch.tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+        there = corners @ boxes[:, :, :2].transpose(1, 2) + boxes[:, None, :, 2]
+        return (there - corners).square().sum(dim=2).sqrt().mean(dim=1) / 2
+
     def found(self, views: Views) -> Boxes:
         """Where the box lies: where, and turned as, the part is most like the drawing."""
         grey = small(views.mean(dim=1, keepdim=True))

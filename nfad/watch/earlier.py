@@ -1,4 +1,4 @@
-"""What nfad wrote before its records had all of today's fields: ledgers of formats 2 and 3, and their lines."""
+"""What nfad wrote before its records had all of today's fields: ledgers of formats 2 to 4, and their lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sqlite3
 from nfad.system.files import strict_json
 from nfad.watch.record import FIELDS, WatchRecord
 
-LACKING = {"2": ("strangeness", "camera"), "3": ("camera",)}  # format → fields that it did not have
+# format → fields that it did not have
+LACKING = {"2": ("strangeness", "camera", "moved"), "3": ("camera", "moved"), "4": ("moved",)}
 
 
 def is_line_of(line: bytes, record: WatchRecord) -> bool:

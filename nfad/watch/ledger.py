@@ -19,7 +19,7 @@ from nfad.errors import NfadError
 from nfad.watch import earlier, format_1
 from nfad.watch.record import FIELDS, Fingerprint, WatchRecord, as_values, from_values
 
-FORMAT = "4"
+FORMAT = "5"
 PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY)
 SQL_TYPES = {
     "str": "TEXT NOT NULL",

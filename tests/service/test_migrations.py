@@ -103,7 +103,7 @@ def test_a_column_may_be_null_where_the_field_may_be_none():
 def test_version_2_is_read_as_it_was_written(old):
     found, rate, identity = read(old)
     wanted = [{RENAMED.get(name, name): value for name, value in row.items()} for row in OLD["inspections"]]
-    assert [each.as_dict() for each in found[::-1]] == [row | {"strangeness": None} for row in wanted]
+    assert [each.as_dict() for each in found[::-1]] == [row | {"strangeness": None, "moved": None} for row in wanted]
     assert [rate] == [each["rate"] for each in OLD["rates"]] and [identity] == [each["value"] for each in OLD["facts"]]
     with connected(old) as connection:
         assert not columns(connection) & RENAMED.keys()
@@ -112,7 +112,7 @@ def test_version_2_is_read_as_it_was_written(old):
 
 def test_version_3_is_read_as_it_was_written(third):
     found, rate, identity = read(third)
-    wanted = [row | {"strangeness": None} for row in V0003["inspections"]]
+    wanted = [row | {"strangeness": None, "moved": None} for row in V0003["inspections"]]
     assert [each.as_dict() for each in found[::-1]] == wanted
     assert [rate] == [each["rate"] for each in V0003["rates"]]
     assert [identity] == [each["value"] for each in V0003["metadata"]]

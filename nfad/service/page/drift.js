@@ -124,6 +124,7 @@ function charts({ normals, blocks, since }, model) {
       return { title: `${capital(familyWords(family))} share`, name, format: share, tint: familyTint(family) };
     }),
     { title: "Spread of the deviation", name: "participation", format: share },
+    { title: "How far photos lie off", name: "moved", format: share },
   ].filter(({ name }) => blocks.some(block => Number.isFinite(block.median[name])));
   return [
     el("h2", {}, "Over time"),
