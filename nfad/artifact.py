@@ -84,7 +84,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
         "ratios": detector.ratios,
-        "pose": detector.pose and {"ratio": detector.pose.ratio, "half": detector.pose.half},
+        "pose": detector.pose and {name: getattr(detector.pose, name) for name in ("ratio", "half", "even")},
         "beside": detector.beside and _header(detector.beside),
         "joined": detector.joined,
     }
@@ -240,7 +240,8 @@ def _fitted(
 
 
 def _pose(header: Mapping[str, Any], tensors: dict[str, Tensor]) -> Pose:
-    return Pose(header["ratio"], tuple(header["half"]), tensors["pose.drawing"], tensors.get("pose.sketch"))
+    even = header.get("even", 0.0)  # before format 12 nothing was evened
+    return Pose(header["ratio"], tuple(header["half"]), tensors["pose.drawing"], tensors.get("pose.sketch"), even)
 
 
 def _tensors(detector: Fitted) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ FIELD, WAYS = 32, 36  # side of what a part is sought in, and the directions
 TURNS = tuple(math.radians(angle) for angle in (0, -2.5, 2.5, -5, 5))  # from the nearest of those directions
 NEAR, SHARPER = 5, 0.1  # the latter two of a whole photo, which is steadied; of the match that a perfect one has
 NUDGES = tuple(tuple(map(math.radians, turns)) for turns in ((-4, -2, 0, 2, 4), (-1, 0, 1)))  # of it, in two rounds
+EVEN = 0.2  # of a steadied photo's pixel is either neighbour's, along and across: noise is then as even moved as not
 AROUND = 9  # of these pixels, the surroundings of one
 SHARP = 0.02  # of the match: steps that are worse by more count little
 TINY = 1e-6
@@ -42,11 +43,12 @@ class Pose:
     half: tuple[float, float]  # of the box's sides, along the part and across, in halves of the photo's height
     drawing: Float[Tensor, "side side"]  # of the part in the box, whatever the light
     sketch: Float[Tensor, "side side"] | None  # the same by few pixels; None: the box is sought near its place alone
+    even: float = 0.0  # see `evened`
 
     @classmethod
     def steady(cls, ratio: float, drawing: Float[Tensor, "side side"]) -> Pose:
         """Of whole photos."""
-        return cls(ratio, (ratio, 1.0), drawing, None)
+        return cls(ratio, (ratio, 1.0), drawing, None, EVEN)
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ class Pose:
         """The views with their parts lying alike, and where each point of them was."""
         boxes = self.found(views)
         smooth = "bicubic" if self.sketch is None else "bilinear"  # steadied photos are to stay as sharp as taken
-        return cut_out(views, boxes, int(views.shape[-1]), mode=smooth).clamp(0, 1), boxes
+        return cut_out(evened(views, self.even), boxes, int(views.shape[-1]), mode=smooth).clamp(0, 1), boxes
 
     def back(self, maps: Float[Tensor, "image size size"], boxes: Boxes) -> Float[Tensor, "image size size"]:
         """Maps of turned views as maps of the views; 0 where the box does not reach."""
@@ -184,6 +186,16 @@ def _around(grey: Grey) -> Grey:
     near = AROUND // 2
     padded = F.pad(grey, (near, near, near, near), mode="replicate")
     return F.avg_pool2d(F.avg_pool2d(padded, (1, AROUND), stride=1), (AROUND, 1), stride=1)
+
+
+def evened(views: Views, share: float) -> Views:
+    """With this share of either neighbour in every pixel. What is sampled between pixels has less noise than on them:
+    of a turned photo some places have, and others not, which looks like something there; after this all have alike."""
+    if not share:
+        return views
+    padded = F.pad(views, (1, 1, 1, 1), mode="replicate")
+    rows = (1 - 2 * share) * padded[:, :, 1:-1] + share * (padded[:, :, :-2] + padded[:, :, 2:])
+    return (1 - 2 * share) * rows[..., 1:-1] + share * (rows[..., :-2] + rows[..., 2:])
 
 
 def small(views: Float[Tensor, "image channel size size"]) -> Float[Tensor, "image channel side side"]:
