@@ -61,7 +61,7 @@ class Fitted:
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
     pose: Pose | None = None  # by which parts are turned to lie alike, or photos steadied; None: as taken
     beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
-    joined: str = "maps"  # or, before format 12, "scores": what of both looks is averaged
+    joined: str = "maps"  # or (of tiles, and before format 12) "scores": what of both looks is averaged
     sha256: str = ""  # of the file it was loaded from
 
 

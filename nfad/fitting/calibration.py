@@ -46,6 +46,7 @@ class Calibrated:
     judgeable: Judgeable | None = None
     choice: Choice | None = None
     doubts: tuple[tuple[int, str], ...] = ()  # images that stand out, and why
+    joined: str = "maps"  # of two looks: see `z_scored`
     seen: Seen | None = None  # what thresholds were made of, where normals were seen under acquisitions
 
     @property

@@ -165,7 +165,7 @@ class Looked:
     taken: Tensor  # bool: not under an acquisition
     # unfiltered, filtered, evidence by place; localization, where it is a map of its own: see `map_numbers`
     maps: dict[str, Tensor]
-    token_maps: dict[str, Tensor]  # the same maps as they were
+    token_maps: dict[str, Tensor]  # the same maps as they were, where they are wanted: see `joined_by`
     coordinates: Tensor
     content: Tensor  # mean tokens
     numbers: Tensor  # of the photo
@@ -183,6 +183,11 @@ class Looked:
             cat("images"), cat("taken"), by_name("maps"), by_name("token_maps"), cat("coordinates"), cat("content"),
             cat("numbers"), by_name("spread"),
         )  # fmt: skip
+
+
+def joined_by(config: Config) -> str:
+    """What of two looks is averaged: of tiles, whose maps a fit cannot hold all at once, their scores."""
+    return "scores" if config.tiled else "maps"
 
 
 @torch.inference_mode()
@@ -245,8 +250,8 @@ class Look:
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
             told = {name: map_numbers(self.config, each) for name, each in maps.items()}
             yield Looked(
-                images[rows], taken[rows], told, maps, coordinates(some, scorer.operator.bases), quarter_tokens(some),
-                numbers[rows], spread,
+                images[rows], taken[rows], told, maps if joined_by(self.config) == "maps" else {},
+                coordinates(some, scorer.operator.bases), quarter_tokens(some), numbers[rows], spread,
             )  # fmt: skip
 
 

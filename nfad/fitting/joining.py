@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nfad.config import Config
 from nfad.fitting.calibration import Calibrated
+from nfad.fitting.crossfit import joined_by
 from nfad.fitting.seen import Looks
 from nfad.reference.judgeable import Judgeable, limit_of
 from nfad.reference.scoring import MapStatistics
@@ -49,6 +50,7 @@ def joined(first: Calibrated, second: Calibrated, config: Config) -> tuple[Calib
         choice=both.choice(TOGETHER, {name: share for name, share in found.items() if share is not None}, rate),
         doubts=tuple(dict((*second.doubts, *first.doubts)).items()),
         seen=both,
+        joined=joined_by(config),
     )
     beside = dataclasses.replace(
         second,

@@ -141,7 +141,8 @@ def drawn(views: Views, ratio: float) -> Pose:
         ends.append(torch.stack([each.quantile(torch.tensor(INSIDE)) for each in inside]))
     low, high = (torch.stack([each[:, end].quantile(NEARLY[end]) for each in ends]) for end in (0, 1))
     along, across = (MARGIN * (high - low) / 2).tolist()
-    pose = Pose(ratio, (along, max(across, along / LONGEST)), *torch.zeros(2, DRAWN, DRAWN))
+    nothing = torch.zeros(DRAWN, DRAWN)
+    pose = Pose(ratio, (along, max(across, along / LONGEST)), nothing, nothing)
     offset = (high + low) / 2
     boxes = pose.box(centre + offset[0] * axis + offset[1] * perpendicular(axis), axis)
     grey = small(views).mean(dim=1, keepdim=True)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from nfad.config import Config
-from nfad.fitting.crossfit import as_acquired, mean_map_scores
+from nfad.fitting.crossfit import as_acquired, joined_by, mean_map_scores
 from nfad.verdict.choice import LOOSE, Choice
 from nfad.verdict.threshold import Threshold
 
-TokenMaps = Mapping[str, Tensor]  # "detection" and "control", in the same units as the scores
+TokenMaps = Mapping[str, Tensor]  # "detection" and "control", in the same units as the scores; none of tiles
 RATES = (0.02, 0.04, 0.06, 0.08, 0.10)  # at which candidates are compared: those an inspection runs at
 
 
@@ -89,8 +89,8 @@ class Seen:
         )
 
     def joined(self, other: Seen, config: Config) -> Seen:
-        """Both looks at the same views, in the same units: the scores of their mean maps, and whatever either finds
-        strange. The rest is told by the first."""
+        """Both looks at the same views, in the same units: the scores of their mean maps (of tiles the mean of their
+        scores), and whatever either finds strange. The rest is told by the first."""
         damaged = None
         if self.damaged is not None and other.damaged is not None:
             damaged = _together(self.damaged, other.damaged, config)
@@ -102,10 +102,14 @@ Looks = TypeVar("Looks", Seen, Damaged)
 
 
 def _together(first: Looks, second: Looks, config: Config) -> Looks:
-    by_map = {
-        name: mean_map_scores(config, [first.token_maps[name], second.token_maps[name]]) for name in first.token_maps
-    }
-    return dataclasses.replace(first, scores=by_map["detection"], unfiltered=by_map["control"], token_maps={})
+    if joined_by(config) == "scores":
+        scores, unfiltered = (first.scores + second.scores) / 2, (first.unfiltered + second.unfiltered) / 2
+    else:
+        scores, unfiltered = (
+            mean_map_scores(config, [first.token_maps[name], second.token_maps[name]])
+            for name in ("detection", "control")
+        )
+    return dataclasses.replace(first, scores=scores, unfiltered=unfiltered, token_maps={})
 
 
 def _above(limits: tuple[float, float], filtered: Tensor, unfiltered: Tensor) -> dict[str, float]:

@@ -135,6 +135,8 @@ def _seen_by(
         return (values - normal_maps[name][0]) / normal_maps[name][1]
 
     def token_maps(looked: Looked, expected: Tensor) -> dict[str, Tensor]:
+        if not looked.token_maps:
+            return {}
         factor = torch.exp(-expected).float()[:, None]
         each = {"detection": looked.token_maps[read.name] * factor, "control": looked.token_maps["unfiltered"]}
         return {name: in_units(maps, name) for name, maps in each.items()}

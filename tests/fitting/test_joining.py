@@ -54,6 +54,19 @@ def test_a_pair_says_what_the_mean_map_of_two_fits_made_apart_does(fit):
     assert [look.architecture for look in alone] == pair.architecture.split(" and ")
 
 
+def test_of_tiles_the_mean_of_both_scores_counts(tmp_path):
+    """A fit does not hold the maps of all its large views at once."""
+    normals = [part(seed, size=128) for seed in range(10)]
+    pair = Detector.fit(normals, tiny(beside="embedded-fast", size=128, tile=64, acquisitions=16, batch=2))
+    views = torch.rand(2, 3, 128, 128, generator=torch.Generator().manual_seed(0))
+    both, first, second = (
+        each.predict_tensor(views) for each in (pair, dataclasses.replace(pair, beside=None), pair.beside)
+    )
+    torch.testing.assert_close(both.score, (first.score + second.score) / 2)
+    loaded = Detector.load(pair.save(tmp_path / "m.nfad"))
+    assert pair.joined == loaded.joined == "scores" and torch.equal(loaded.predict_tensor(views).score, both.score)
+
+
 def test_its_threshold_is_that_of_the_mean_maps_of_its_own_views(fit):
     pair, (first, second) = fit["pair"], fit["after"]
     told = first.seen.told
