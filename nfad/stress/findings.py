@@ -16,6 +16,7 @@ from nfad.stress.measure import Step, Steps
 ARMS = {"unfiltered": "without the filter", "filtered": "with the filter"}
 LEAST_LIMIT = 0.05  # a limit below this could not be told from luck on any sensible number of images
 NEAR = 0.8  # of the defects stopped as it is: with fewer a model no longer sees
+ROUNDING = 1e-9  # of shares: four fifths of 20 of 24 are 16 of 24, and enough
 LEAST_FOUND = 0.3  # of the defects: a model that stops fewer as it is sees too little to hold anything
 LOST_LEVEL = 0.8  # of the interval that says whether more defects are lost than gained
 # How a model ceases to hold, in words; each is a field of Side.
@@ -199,7 +200,7 @@ def first_blind(stopped: Sequence[np.ndarray]) -> int | None:
         lost, gained = int((as_it_is & ~now).sum()), int((now & ~as_it_is).sum())
         no_luck = lost > 0 and rate_interval(lost, lost + gained, LOST_LEVEL).low > 0.5
         nearly_none = now.mean() < LEAST_FOUND and lost - gained > 1  # of a few images all may be lost
-        if now.mean() < least and (no_luck or nearly_none):
+        if now.mean() < least - ROUNDING and (no_luck or nearly_none):
             return place
     return None
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nfad import NfadError
@@ -75,6 +75,7 @@ def stopped(count, of=10):
 
 
 @given(st.lists(st.integers(0, COUNT), min_size=1, max_size=6))
+@example([20, 16])  # exactly enough
 def test_blind_is_clearly_less_than_is_stopped_as_it_is_or_next_to_nothing(hits):
     place = first_blind([stopped(each, COUNT) for each in hits])
     if place is not None:
