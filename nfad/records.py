@@ -21,8 +21,8 @@ FIELDS = (
     "lower left", "bottom", "lower right",
 )  # fmt: skip
 SHARE = 0.1  # of what is above a threshold, that a field must hold to be named
+ASIDE = 0.02  # of its side that a photo may lie off without a word: parts are laid down by hand
 # Words a person understands for the families of nuisance.
-ASIDE = 0.01  # of its side that a photo may lie off without a word
 FAMILY_WORDS = {
     "photometric": "illumination-like",
     "background": "background-like",
