@@ -16,6 +16,7 @@ from nfad.detector import Detector
 from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.tally import EVERYWHERE, EvaluationRow
 from nfad.records import ARMS, Prediction, Sample
+from nfad.report.card import changed
 from nfad.report.page import Page, Strong, about
 from nfad.report.pictures import full_at
 from nfad.report.tables import alarm_rate, detection_rate, number_told, rate_told, refusals
@@ -23,6 +24,7 @@ from nfad.system.progress import Progress
 from nfad.vision.pixels import photo_of
 
 SHOWN = 3  # pictures per domain and verdict
+FIRST = "Three good parts and three bad ones; those whose verdict the filter changed, for better or worse, come first."
 STRANGER = (
     "A photo of the empty bench: no blade. There is nothing to judge in it: a model that calls it normal "
     "would pass whatever lies on the belt."
@@ -96,12 +98,17 @@ def _write_page(
         page.add_section("A stranger", STRANGER)
         page.add(photo_of(Path(stranger.source)), dataclasses.replace(stranger, source="no blade · stranger.png"))
         for domain in dict.fromkeys(row.domain for row in rows if row.domain != EVERYWHERE):
-            page.add_section(f"Domain: {domain}")
-            here = [(sample, prediction) for sample, prediction in judged if sample.domain == domain]
-            for anomalous in (False, True):
-                for sample, prediction in [pair for pair in here if pair[0].anomalous is anomalous][:SHOWN]:
-                    name = f"{sample.kind} · {sample.path.name}"
-                    page.add(photo_of(sample.path), dataclasses.replace(prediction, source=name))
+            page.add_section(f"Domain: {domain}", FIRST)
+            for sample, prediction in shown(judged, domain):
+                name = f"{sample.kind} · {sample.path.name}"
+                page.add(photo_of(sample.path), dataclasses.replace(prediction, source=name))
+
+
+def shown(judged: Sequence[tuple[Sample, Prediction]], domain: str) -> list[tuple[Sample, Prediction]]:
+    """A few good and a few bad parts of a domain: first those that show what the filter does."""
+    here = [pair for pair in judged if pair[0].domain == domain]
+    here.sort(key=lambda pair: not changed(pair[1]))
+    return [pair for bad in (False, True) for pair in [each for each in here if each[0].anomalous is bad][:SHOWN]]
 
 
 def _cells(row: EvaluationRow, arm: str) -> list[object]:

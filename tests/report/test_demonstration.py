@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from PIL import Image
 
 from nfad import Detector
 from nfad.data.demo import DOMAINS
-from nfad.records import NOT_JUDGED
+from nfad.records import NOT_JUDGED, Prediction, Sample
 from nfad.report import demonstration
-from nfad.report.demonstration import demonstrate
+from nfad.report.demonstration import demonstrate, shown
 from nfad.report.tables import alarm_rate, detection_rate, rate_told, refusals
 from nfad.verdict.prediction import Rule
 from nfad.vision.render import render_stranger
@@ -58,6 +59,23 @@ def test_the_page_is_whole_and_needs_nothing_else(page):
     assert not re.search(r"https?://|//cdn|@import|<link", page)
     for domain in DOMAINS:
         assert f"Domain: {domain}" in page
+
+
+def test_parts_whose_verdict_the_filter_changed_are_shown_first_for_better_or_worse():
+    zeros = np.zeros((2, 2), np.float32)
+
+    def judged(number, domain, anomalous, score, unfiltered):
+        sample = Sample(Path(f"{number}.png"), anomalous, domain=domain)
+        said = Prediction(
+            score=score, is_anomalous=score > 1, threshold=1.0, map=zeros, unfiltered_map=zeros, participation=0.5,
+            nuisance_fraction=0.5, unfiltered_score=unfiltered, unfiltered_threshold=1.0,
+        )  # fmt: skip
+        return sample, said
+
+    plain = [judged(number, "view", False, 0.0, 0.0) for number in range(5)]
+    cleared, lost = judged(5, "view", False, 0.0, 2.0), judged(6, "view", True, 0.0, 2.0)
+    others = [judged(7, "same", False, 0.0, 2.0), judged(8, "view", True, 2.0, 2.0)]
+    assert shown([*plain, others[1], cleared, lost, others[0]], "view") == [cleared, *plain[:2], lost, others[1]]
 
 
 def test_the_table_tells_both_errors_of_both_arms_in_every_domain(page, found):
