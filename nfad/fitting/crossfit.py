@@ -64,7 +64,7 @@ class FoldMoments:
 
     def __init__(self, folds: Tensor, teacher: Teacher, taken: int, acquired: int) -> None:
         """`taken` and `acquired` views will be added."""
-        views, self._weight = taken + acquired, min(1.0, acquired / (ACQUIRED * taken))  # of one as taken
+        views, self.weight = taken + acquired, min(1.0, acquired / (ACQUIRED * taken))  # of one as taken
         self._folds, self._blocks = folds, range(len(teacher.channels))
         self._taken = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
         self._acquired = [[MomentFitter() for _ in self._blocks] for _ in range(FOLDS)]
@@ -78,7 +78,7 @@ class FoldMoments:
 
     def add(self, images: Tensor, tokens: list[Tensor], taken: bool) -> None:
         """Views of these images, as taken or under an acquisition."""
-        folds, weight = self._folds[images], self._weight if taken else 1.0
+        folds, weight = self._folds[images], self.weight if taken else 1.0
         for fold in folds.unique().tolist():
             chosen = folds == fold
             self._views[fold] += weight * int(chosen.sum())
@@ -100,7 +100,7 @@ class FoldMoments:
             self._pooled([self._acquired[fold][block] for fold in self._all_but(without)]) for block in self._blocks
         ]
         return [
-            taken.weighing(self._weight).pooled(lit) for taken, lit in zip(self.taken(without), acquired, strict=True)
+            taken.weighing(self.weight).pooled(lit) for taken, lit in zip(self.taken(without), acquired, strict=True)
         ]
 
     def places(self, without: int | None = None) -> list[Tensor]:
@@ -255,17 +255,26 @@ class Look:
             )  # fmt: skip
 
 
-def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int) -> Looked:
-    """Every view of the scored images, from tokens that are there already."""
+def normals_seen(
+    cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int
+) -> Iterator[tuple[TokenCache, Tensor, Tensor, bool]]:
+    """Every view of the scored images, some at a time: where its tokens are and at which places, of which images, and
+    whether they are as taken."""
     lit = acquired.views
     assert isinstance(lit, AcquiredViews)
+    for chosen in scored.split(batch):
+        yield cache, chosen, chosen, True
+    for chosen in torch.arange(len(lit)).split(batch):
+        yield acquired, chosen, lit.images[chosen], False
+
+
+def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int) -> Looked:
+    """Every view of the scored images, from tokens that are there already."""
     found = []
-    for source, places, taken in ((cache, scored, True), (acquired, torch.arange(len(lit)), False)):
-        for chosen in places.split(batch):
-            tokens, prior = source.read(chosen)
-            student = look.scorers[0].predicted(source.views(chosen)) if look.config.reference == "student" else None
-            images = chosen if taken else lit.images[chosen]
-            found += look(images, torch.full((len(chosen),), taken), tokens, prior, source.numbers[chosen], student)
+    for source, chosen, images, taken in normals_seen(cache, acquired, scored, batch):
+        tokens, prior = source.read(chosen)
+        student = look.scorers[0].predicted(source.views(chosen)) if look.config.reference == "student" else None
+        found += look(images, torch.full((len(chosen),), taken), tokens, prior, source.numbers[chosen], student)
     return Looked.joined(found)
 
 

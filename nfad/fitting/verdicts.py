@@ -30,8 +30,9 @@ from nfad.fitting.crossfit import (
 from nfad.fitting.doubts import doubts_of_scores, foreign
 from nfad.fitting.reference import nudged_copies
 from nfad.fitting.seen import Damaged, Seen
+from nfad.fitting.telling import FLAWED, flaw_moments, strangest_tokens, telling
 from nfad.fitting.tokens import TokenCache
-from nfad.fitting.views import AcquiredViews, DamagedViews, ViewCache
+from nfad.fitting.views import AcquiredViews, DamagedViews, FlawedViews, ViewCache
 from nfad.reference.judgeable import Judgeable
 from nfad.reference.reading import Reading
 from nfad.reference.scoring import Scorer, calibrate
@@ -77,7 +78,14 @@ def in_all_lights(
         each = {fold: scorer_from(config, scorer.operator, moments, fold, banks) for fold in range(FOLDS)}
         scorers = {fold: dataclasses.replace(other, tau=whole.tau) for fold, other in each.items()}
         placed = {fold: placed_from(config, moments, fold) for fold in range(FOLDS)}
-    look = Look(config, folds, scorers, placed)
+    look, by_place = Look(config, folds, scorers, placed), placed_from(config, moments)
+    if by_place and config.size >= SMALLEST and not config.tiled:
+        flaws = FlawedViews(views, shuffled.repeat(-(-FLAWED // len(held)))[:FLAWED], config.seed)
+        response = flaw_moments(config, flaws, cache, teacher, progress)
+        strangest = strangest_tokens(look, moments, cache, acquired, teacher, held)
+        by_place = telling(by_place, strangest, response)
+        placed = {fold: telling(each, strangest, response, fold) for fold, each in placed.items()}
+        look = dataclasses.replace(look, placed=placed)
     normals = look_at_normals(look, cache, acquired, held, config.at_once)
     damaged = None
     if config.size >= SMALLEST:
@@ -85,7 +93,7 @@ def in_all_lights(
         chosen = shuffled.repeat(-(-count // len(held)))[:count]
         hurt = DamagedViews(views, chosen, config.seed, teacher.region, config.tile, nudges)
         damaged = look_at_damaged(look, hurt, teacher, config.at_once, progress)
-    return learn(config, whole, placed_from(config, moments), folds, normals, damaged)
+    return learn(config, whole, by_place, folds, normals, damaged)
 
 
 def _inputs(config: Config, scorer: Scorer, cache: TokenCache, indices: Tensor) -> Iterator[Inputs]:

@@ -17,13 +17,14 @@ from nfad.system.ahead import ahead
 from nfad.system.progress import Progress, Skip
 from nfad.vision.acquisitions import acquired
 from nfad.vision.defects import ALL_KINDS, with_defect
+from nfad.vision.flaws import FLAWS, flawed
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.nudging import nudged
 from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 
 DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
-NUDGE = 1  # the purpose of what moves the camera; of light it has none
+NUDGE, FLAW = 1, 2  # the purposes of what moves the camera, and of flaws; of light it has none
 STRETCH = 1.1  # of a part that is still the same part
 STEPS = 65535  # a view's values are kept in 16 bits: exact where a photo was not resized, else within 8e-6
 
@@ -171,6 +172,13 @@ class DamagedViews(AcquiredViews):
                 break
             damaged, where = with_defect(view, self.kinds[index], draw, self._tile)
         return damaged if self.as_taken[index] else super()._acquired(damaged, index)
+
+
+class FlawedViews(AcquiredViews):
+    """Views of normals with a flaw, each kind in turn, as taken else."""
+
+    def _acquired(self, view: Float[Tensor, "3 size size"], index: int) -> Float[Tensor, "3 size size"]:
+        return flawed(view, tuple(FLAWS)[index % len(FLAWS)], np.random.default_rng([self._seed, index, FLAW]))
 
 
 def seeded(seed: int, index: int, *purpose: int) -> torch.Generator:

@@ -50,6 +50,26 @@ class Placed:
         whitened = by_place((places @ white)[:, None])[0]
         return cls(white.float().contiguous(), whitened.float().contiguous())
 
+    def telling(self, strangest: Float[Tensor, "channel channel"], flaws: Float[Tensor, "channel channel"]) -> Placed:
+        """The same, but a deviation counts by how well it tells a flaw from the strangest tokens that normals have, by
+        the second moments of either.
+
+        The log likelihood ratio of N(0, Σ + D) to N(0, Σ), x ↦ xᵀ (Σ⁻¹ − (Σ + D)⁻¹) x. Σ is in equal parts that of all
+        normal tokens and of the strangest, for it is these that set a threshold. D is that of flaws at the edge of
+        what can be seen, on the mean over directions as large as Σ; larger ones are found in any way.
+        """
+        white, unit = self.white.double(), torch.eye(self.white.shape[-1], dtype=torch.float64)
+        odd, flaw = (white.mT @ each.double() @ white for each in (strangest, flaws))
+        spread = (unit + odd / _trace_of(odd)) / 2
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(spread))
+        flaw = flaw / _trace_of(flaw) + FLOOR * unit  # no direction counts for nothing
+        flaw = flaw / _trace_of(inverse @ flaw)
+        ratio = inverse - torch.cholesky_inverse(torch.linalg.cholesky(spread + flaw))
+        turn = torch.linalg.cholesky(ratio / _trace_of(spread @ ratio))
+        places = by_region(self.means[None].double(), len(white))[:, 0]
+        means = by_place((places @ turn)[:, None])[0]
+        return Placed((white @ turn).float().contiguous(), means.float().contiguous())
+
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token"]:
         """Mean square of the whitened deviation: about 1 for a normal."""
         means = by_token(self.means, tokens.shape[1])
@@ -59,6 +79,12 @@ class Placed:
         white = (grouped.flatten(1, 2) @ self.white).reshape(grouped.shape)  # not image by image: few large products
         off = white - by_region(means[None], len(self.white))
         return by_place(off.square().mean(dim=-1, keepdim=True))[..., 0]
+
+
+def _trace_of(moments: Float[Tensor, "region channel channel"]) -> Float[Tensor, "region 1 1"]:
+    """On the mean over directions."""
+    mean = moments.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
+    return mean[:, None, None]
 
 
 def places_a_side(grid: int) -> int:

@@ -142,3 +142,64 @@ def test_sums_in_float32_of_normals_that_hardly_vary_are_taken(seed, log_spread)
 def test_its_tensors_lie_as_a_file_keeps_them():
     placed = fitted(tokens_(6, 4, 5, 0))
     assert placed.white.is_contiguous() and placed.means.is_contiguous()
+
+
+def moments_(channels, seed, rank=None):
+    """A second moment, of fewer directions than channels if asked for."""
+    random = np.random.default_rng(seed)
+    drawn = random.normal(size=(rank or channels, channels))
+    return torch.from_numpy(drawn.T @ drawn)
+
+
+def slow_ratio(covariance, strangest, flaws, off):
+    """The log likelihood ratio by its definition, covariances as they are, not whitened."""
+
+    def mean_over_directions(moments, by):
+        return np.trace(np.linalg.solve(by, moments)) / len(by)
+
+    spread = (covariance + strangest / mean_over_directions(strangest, covariance)) / 2
+    flaws = flaws / mean_over_directions(flaws, covariance) + FLOOR * covariance
+    flaws = flaws / mean_over_directions(flaws, spread)
+    ratio = np.linalg.inv(spread) - np.linalg.inv(spread + flaws)
+    return off @ ratio @ off / np.trace(spread @ ratio)
+
+
+@given(st.sampled_from([1, 4]), st.integers(2, 6), st.integers(1, 6), seeds)
+def test_telling_is_the_likelihood_ratio_of_flaws_to_the_strangest_normals(regions, channels, rank, seed):
+    normals, query = tokens_(60, 16, channels, seed), tokens_(2, 16, channels, seed + 1)
+    strangest, flaws = moments_(channels, seed + 2), moments_(channels, seed + 3, rank)
+    placed = fitted(normals, regions)
+    found = placed.telling(strangest, flaws)(query.float())
+    inverse = (placed.white.double() @ placed.white.double().mT).numpy()
+    region = by_place(torch.arange(float(regions)).reshape(regions, 1, 1, 1).expand(-1, 1, 16 // regions, 1))[0, :, 0]
+    wanted = [
+        [
+            slow_ratio(np.linalg.inv(inverse[int(region[place])]), strangest.numpy(), flaws.numpy(), off)
+            for place, off in enumerate(view)
+        ]
+        for view in (query - normals.mean(dim=0)).numpy()
+    ]
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_what_flaws_move_counts_more_and_what_normals_have_at_their_strangest_less():
+    normals = tokens_(200, 4, 6, 0)
+    normals = (normals - normals.mean(dim=0)) / normals.std(dim=(0, 1))
+    plain, axis = fitted(normals), torch.eye(6, dtype=torch.float64)
+    strangest = torch.eye(6, dtype=torch.float64) + 20 * torch.outer(axis[0], axis[0])
+    flaws = 0.1 * torch.eye(6, dtype=torch.float64) + torch.outer(axis[1], axis[1])
+    told = plain.telling(strangest, flaws)
+    odd, flaw, other = (
+        float(told(3 * each.expand(1, 4, 6).float()).mean() / plain(3 * each.expand(1, 4, 6).float()).mean())
+        for each in axis[:3]
+    )
+    assert flaw > 1.5 * other > 1.5 * odd
+
+
+@given(seeds)
+def test_where_no_flaw_shows_all_deviations_count_alike(seed):
+    placed, none = fitted(tokens_(60, 4, 5, seed)), torch.zeros(5, 5, dtype=torch.float64)
+    query = tokens_(3, 4, 5, seed + 1).float()
+    covariance = torch.linalg.inv(placed.white[0].double() @ placed.white[0].double().mT)
+    found = placed.telling(covariance, none)(query)
+    torch.testing.assert_close(found, placed(query), rtol=1e-3, atol=1e-3)
