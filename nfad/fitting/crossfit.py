@@ -105,18 +105,22 @@ class FoldMoments:
 
     def places(self, without: int | None = None) -> list[Tensor]:
         """Every place's mean token, of all views."""
-        folds = self._all_but(without)
-        views = sum(self._views[fold] for fold in folds)
-        return [torch.stack([self._places[fold][block] for fold in folds]).sum(dim=0) / views for block in self._blocks]
+        views, sums = self._sums(self._places, without)
+        return [each / views for each in sums]
 
     def regions(self, without: int | None = None) -> list[Tensor]:
         """Every region's second moment, of all views."""
+        views, sums = self._sums(self._regions, without)
+        return [each * len(each) / (self._tokens * views) for each in sums]
+
+    def _sums(self, by_fold: list[list[Tensor]], without: int | None) -> tuple[float, list[Tensor]]:
+        """Views, and each block's sum over them, of all folds but one."""
         folds = self._all_but(without)
-        found = []
-        for block in self._blocks:
-            sums = torch.stack([self._regions[fold][block] for fold in folds]).double().sum(dim=0)
-            found.append(sums * len(sums) / (self._tokens * sum(self._views[fold] for fold in folds)))
-        return found
+        sums = [torch.zeros_like(block, dtype=torch.float64) for block in by_fold[0]]
+        for fold in folds:
+            for total, block in zip(sums, by_fold[fold], strict=True):
+                total += block
+        return sum(self._views[fold] for fold in folds), sums
 
     def _all_but(self, without: int | None) -> list[int]:
         return [fold for fold in range(FOLDS) if fold != without and self._views[fold]]

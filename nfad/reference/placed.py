@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 FLOOR = 0.01  # of the mean variance: what is added to each, so that no direction without any counts for everything
-ROUNDING = 8 * torch.finfo(torch.float32).eps
+ROUNDING, TINY = 8 * torch.finfo(torch.float32).eps, torch.finfo(torch.float32).tiny
 MOST = 8  # regions a side
 PER_CHANNEL = 10  # tokens that a region's covariance needs
 FINE, COARSE = 64, 32  # tokens a side, up to which each has a mean of its own; and places a side beyond
@@ -39,9 +39,7 @@ class Placed:
         within = second - places.mT @ places / places.shape[1]
         together = within.mean(dim=0)
         # Where normals have hardly any spread, it is not to be less than what rounding does to sums in float32.
-        rounding = ROUNDING * second.diagonal(dim1=1, dim2=2).sum(dim=1).max().clamp(
-            min=torch.finfo(torch.float32).tiny
-        )
+        rounding = ROUNDING * second.diagonal(dim1=1, dim2=2).sum(dim=1).max().clamp(min=TINY)
         floor = (FLOOR * together.trace() / len(together)).maximum(rounding)
         unit = torch.eye(len(together), dtype=second.dtype)
         spread = torch.linalg.cholesky(OWN * within + (1 - OWN) * together + floor * unit)
@@ -58,17 +56,16 @@ class Placed:
         normal tokens and of the strangest, for it is these that set a threshold. D is that of flaws at the edge of
         what can be seen, on the mean over directions as large as Σ; larger ones are found in any way.
         """
-        white, unit = self.white.double(), torch.eye(self.white.shape[-1], dtype=torch.float64)
-        odd, flaw = (white.mT @ each.double() @ white for each in (strangest, flaws))
-        spread = (unit + odd / _trace_of(odd)) / 2
+        white, unit = self.white, torch.eye(self.white.shape[-1])
+        odd, flaw = (white.mT @ (each / each.trace().clamp(min=TINY)).float() @ white for each in (strangest, flaws))
+        spread = (unit + odd / _mean_trace(unit, odd)) / 2
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(spread))
-        flaw = flaw / _trace_of(flaw) + FLOOR * unit  # no direction counts for nothing
-        flaw = flaw / _trace_of(inverse @ flaw)
+        flaw = flaw / _mean_trace(unit, flaw) + FLOOR * unit  # no direction counts for nothing
+        flaw = flaw / _mean_trace(inverse, flaw)
         ratio = inverse - torch.cholesky_inverse(torch.linalg.cholesky(spread + flaw))
-        turn = torch.linalg.cholesky(ratio / _trace_of(spread @ ratio))
-        places = by_region(self.means[None].double(), len(white))[:, 0]
-        means = by_place((places @ turn)[:, None])[0]
-        return Placed((white @ turn).float().contiguous(), means.float().contiguous())
+        turn = torch.linalg.cholesky(ratio / _mean_trace(spread, ratio))
+        places = by_region(self.means[None], len(white))[:, 0]
+        return Placed((white @ turn).contiguous(), by_place((places @ turn)[:, None])[0].contiguous())
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token"]:
         """Mean square of the whitened deviation: about 1 for a normal."""
@@ -81,10 +78,11 @@ class Placed:
         return by_place(off.square().mean(dim=-1, keepdim=True))[..., 0]
 
 
-def _trace_of(moments: Float[Tensor, "region channel channel"]) -> Float[Tensor, "region 1 1"]:
-    """On the mean over directions."""
-    mean = moments.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
-    return mean[:, None, None]
+def _mean_trace(
+    one: Float[Tensor, "*region channel channel"], other: Float[Tensor, "region channel channel"]
+) -> Float[Tensor, "region 1 1"]:
+    """Of the product of two symmetric matrices, on the mean over directions."""
+    return (one * other).sum(dim=(1, 2), keepdim=True).clamp(min=TINY) / other.shape[-1]
 
 
 def places_a_side(grid: int) -> int:
