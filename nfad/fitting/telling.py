@@ -19,7 +19,7 @@ from nfad.reference.placed import by_token
 from nfad.system.progress import Progress
 from nfad.vision.teacher import Teacher
 
-FLAWED = 96  # views
+FLAWED = 96  # views at most, twelve of each kind
 STRANGEST, FEWEST = 0.02, 4  # of a view's tokens, and how many at the least
 
 

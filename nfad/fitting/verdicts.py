@@ -80,7 +80,8 @@ def in_all_lights(
         placed = {fold: placed_from(config, moments, fold) for fold in range(FOLDS)}
     look, by_place = Look(config, folds, scorers, placed), placed_from(config, moments)
     if by_place and config.size >= SMALLEST and not config.tiled:
-        flaws = FlawedViews(views, shuffled.repeat(-(-FLAWED // len(held)))[:FLAWED], config.seed)
+        count = min(FLAWED, config.acquisitions)
+        flaws = FlawedViews(views, shared_out(count, shuffled, most=None)[:count], config.seed)
         response = flaw_moments(config, flaws, cache, teacher, progress)
         strangest = strangest_tokens(look, moments, cache, acquired, teacher, held)
         by_place = telling(by_place, strangest, response)
@@ -90,7 +91,7 @@ def in_all_lights(
     damaged = None
     if config.size >= SMALLEST:
         count = min(DAMAGED, config.acquisitions)
-        chosen = shuffled.repeat(-(-count // len(held)))[:count]
+        chosen = shared_out(count, shuffled, most=None)[:count]
         hurt = DamagedViews(views, chosen, config.seed, teacher.region, config.tile, nudges)
         damaged = look_at_damaged(look, hurt, teacher, config.at_once, progress)
     return learn(config, whole, by_place, folds, normals, damaged)

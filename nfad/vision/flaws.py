@@ -110,8 +110,9 @@ def worn(view: View, draw: Draw) -> View:
     """Texture and print rubbed off: the surroundings' mean."""
     size = _size(view, draw)
     radius = max(1, round(size / 2))
-    padded = F.pad(view[None], (radius,) * 4, mode="replicate")
-    return torch.lerp(view, F.avg_pool2d(padded, 2 * radius + 1, stride=1)[0], _blob(view, draw, size))
+    padded, width = F.pad(view[None], (radius,) * 4, mode="replicate"), 2 * radius + 1
+    around = F.avg_pool2d(F.avg_pool2d(padded, (1, width), stride=1), (width, 1), stride=1)
+    return torch.lerp(view, around[0], _blob(view, draw, size))
 
 
 def rough(view: View, draw: Draw) -> View:
