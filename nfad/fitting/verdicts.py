@@ -85,8 +85,8 @@ def in_all_lights(
         response = flaw_moments(config, flaws, cache, teacher, progress)
         strangest = strangest_tokens(look, moments, cache, acquired, teacher, held)
         by_place = telling(by_place, strangest, response)
-        placed = {fold: telling(each, strangest, response, fold) for fold, each in placed.items()}
-        look = dataclasses.replace(look, placed=placed)
+        for fold, each in placed.items():  # of the look; one at a time, for all of them twice would not fit everywhere
+            placed[fold] = telling(each, strangest, response, fold)
     normals = look_at_normals(look, cache, acquired, held, config.at_once)
     damaged = None
     if config.size >= SMALLEST:

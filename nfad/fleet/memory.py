@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from nfad.config import Config
+from nfad.config import PLACED, Config
 from nfad.fitting.crossfit import FOLDS, MOST
 from nfad.hosts.training import ROOM
 from nfad.paper.plan import student_pass
@@ -122,10 +122,11 @@ def _pass(config: Config, network: Network) -> int:
 
 
 def _folds(network: Network, views: int) -> int:
-    """Sums by fold, block, place and region; those of a block are joined at twice their precision."""
+    """Sums by fold, block, place and region, those of a block joined at twice their precision; and of the strangest
+    tokens by either evidence."""
     regions = [regions_a_side(network.grid, c, views) ** 2 for c in network.channels]
     squares = [count * c * c for count, c in zip(regions, network.channels, strict=True)]
-    moments = 2 * DOUBLE * sum(c * c for c in network.channels)
+    moments = (2 + len(PLACED)) * DOUBLE * sum(c * c for c in network.channels)
     a_fold = DOUBLE * places_a_side(network.grid) ** 2 * sum(network.channels) + FLOAT * sum(squares) + moments
     return FOLDS * (a_fold + (FLOAT + DOUBLE) * max(squares)) + DOUBLE * sum(squares)
 
