@@ -21,6 +21,10 @@ from nfad.vision.teacher import Teacher
 
 FLAWED = 96  # views at most, twelve of each kind
 STRANGEST, FEWEST = 0.02, 4  # of a view's tokens, and how many at the least
+SHARE, ENOUGH = (
+    0.5,
+    60,
+)  # of the spread that is theirs, and photos for that: what is odd in few parts says little of others
 
 
 @torch.inference_mode()
@@ -46,6 +50,7 @@ class Strangest:
 
     def __init__(self, look: Look, moments: FoldMoments, channels: Sequence[int]) -> None:
         self._look, self._moments = look, moments
+        self._images: set[int] = set()
         self._places = {fold: [each.float() for each in moments.places(fold)] for fold in range(FOLDS)}
         self._sums = {
             name: [[torch.zeros(c, c, dtype=torch.float64) for c in channels] for _ in range(FOLDS)]
@@ -56,6 +61,7 @@ class Strangest:
     def add(self, images: Tensor, tokens: list[Tensor], prior: Tensor, taken: bool) -> None:
         """Views of these images, as taken or under an acquisition."""
         look, folds = self._look, self._look.folds[images]
+        self._images.update(images.tolist())
         for fold in folds.unique().tolist():
             rows = folds == fold
             some, where = [t[rows] for t in tokens], prior[rows] if look.config.foreground else None
@@ -66,6 +72,11 @@ class Strangest:
                 for total, each in zip(self._sums[name][fold], off, strict=True):
                     odd = each.gather(1, top.expand(-1, -1, each.shape[-1])).flatten(0, 1)
                     total += (self._moments.weight if taken else 1.0) * (odd.T @ odd).double()
+
+    @property
+    def share(self) -> float:
+        """What they count beside all normal tokens."""
+        return SHARE * min(1.0, len(self._images) / ENOUGH)
 
     def of(self, name: str, without: int | None = None) -> list[Tensor]:
         """Of all folds, or of all but one."""
@@ -87,7 +98,8 @@ def telling(placed: ByPlace, strangest: Strangest, flaws: list[Tensor], without:
     """The evidence by place, each deviation by how well it tells."""
     return {
         name: tuple(
-            each.telling(odd, flaw) for each, odd, flaw in zip(blocks, strangest.of(name, without), flaws, strict=True)
+            each.telling(odd, flaw, strangest.share)
+            for each, odd, flaw in zip(blocks, strangest.of(name, without), flaws, strict=True)
         )
         for name, blocks in placed.items()
     }

@@ -48,17 +48,19 @@ class Placed:
         whitened = by_place((places @ white)[:, None])[0]
         return cls(white.float().contiguous(), whitened.float().contiguous())
 
-    def telling(self, strangest: Float[Tensor, "channel channel"], flaws: Float[Tensor, "channel channel"]) -> Placed:
+    def telling(
+        self, strangest: Float[Tensor, "channel channel"], flaws: Float[Tensor, "channel channel"], share: float = 0.5
+    ) -> Placed:
         """The same, but a deviation counts by how well it tells a flaw from the strangest tokens that normals have, by
         the second moments of either.
 
-        The log likelihood ratio of N(0, Σ + D) to N(0, Σ), x ↦ xᵀ (Σ⁻¹ − (Σ + D)⁻¹) x. Σ is in equal parts that of all
-        normal tokens and of the strangest, for it is these that set a threshold. D is that of flaws at the edge of
-        what can be seen, on the mean over directions as large as Σ; larger ones are found in any way.
+        The log likelihood ratio of N(0, Σ + D) to N(0, Σ), x ↦ xᵀ (Σ⁻¹ − (Σ + D)⁻¹) x. A share of Σ is that of the
+        strangest tokens, for it is these that set a threshold, the rest that of all normal ones. D is that of flaws at
+        the edge of what can be seen, on the mean over directions as large as Σ; larger ones are found in any way.
         """
         white, unit = self.white, torch.eye(self.white.shape[-1])
         odd, flaw = (white.mT @ (each / each.trace().clamp(min=TINY)).float() @ white for each in (strangest, flaws))
-        spread = (unit + odd / _mean_trace(unit, odd)) / 2
+        spread = torch.lerp(unit, odd / _mean_trace(unit, odd), share)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(spread))
         flaw = flaw / _mean_trace(unit, flaw) + FLOOR * unit  # no direction counts for nothing
         flaw = flaw / _mean_trace(inverse, flaw)

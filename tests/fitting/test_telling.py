@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from parts import tiny
 
 from nfad.fitting.crossfit import FOLDS, Look, placed_from
-from nfad.fitting.telling import FEWEST, Strangest, flaw_moments, telling
+from nfad.fitting.telling import ENOUGH, FEWEST, SHARE, Strangest, flaw_moments, telling
 from nfad.fitting.views import FlawedViews, ViewCache
 from nfad.reference.scoring import Operator, Scorer
 
@@ -41,6 +41,10 @@ def test_all_tokens_of_a_small_view_are_its_strangest():
             off = view - seen.moments.places(int(seen.folds[image]))[block].numpy()
             wanted += off.T @ off
         np.testing.assert_allclose(found.of("placed")[block].numpy(), wanted, rtol=1e-4)
+
+
+def test_few_photos_say_little_of_what_others_have_that_is_odd():
+    assert strangest_of(looked_at(0)).share == pytest.approx(SHARE * IMAGES / ENOUGH)
 
 
 @given(seeds, st.integers(0, FOLDS - 1))

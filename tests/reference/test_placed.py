@@ -203,3 +203,15 @@ def test_where_no_flaw_shows_all_deviations_count_alike(seed):
     covariance = torch.linalg.inv(placed.white[0].double() @ placed.white[0].double().mT)
     found = placed.telling(covariance, none)(query)
     torch.testing.assert_close(found, placed(query), rtol=1e-3, atol=1e-3)
+
+
+@given(seeds)
+def test_the_strangest_tokens_count_by_their_share(seed):
+    """None: as if they were like all others."""
+    placed, flaws = fitted(tokens_(60, 4, 5, seed)), moments_(5, seed + 1)
+    covariance = torch.linalg.inv(placed.white[0].double() @ placed.white[0].double().mT)
+    query, odd = tokens_(3, 4, 5, seed + 2).float(), moments_(5, seed + 3)
+    torch.testing.assert_close(
+        placed.telling(odd, flaws, share=0)(query), placed.telling(covariance, flaws)(query), rtol=1e-3, atol=1e-3
+    )
+    assert not torch.allclose(placed.telling(odd, flaws, share=0.1)(query), placed.telling(odd, flaws)(query))
