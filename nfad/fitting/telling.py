@@ -21,10 +21,7 @@ from nfad.vision.teacher import Teacher
 
 FLAWED = 96  # views at most, twelve of each kind
 STRANGEST, FEWEST = 0.02, 4  # of a view's tokens, and how many at the least
-SHARE, ENOUGH = (
-    0.5,
-    60,
-)  # of the spread that is theirs, and photos for that: what is odd in few parts says little of others
+SHARE, ENOUGH = 0.5, 60  # of the spread that is theirs, and the photos for it: few say little of what is odd in others
 
 
 @torch.inference_mode()
