@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,43 +42,92 @@ class VerdictRow:
     in_own_light: tuple[int, int]  # of those, taken in the light of the fit's photos; none where no test photo was
 
 
-def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
-    """What an inspection engineer lives with."""
+class Shares(NamedTuple):
+    """Of the photos under one shift."""
+
+    flagged: float
+    found: float
+    error: float
+    good_not_judged: float
+    bad_not_judged: float
+    auroc: float
+
+
+Scored = tuple[bool, float, bool]  # whether a photo is bad, its score, whether it is judged
+
+
+def _by_shift(cell: VerdictCell, result: Result) -> dict[str, list[Scored]]:
+    """Every photo in the arm that is the method's own; unfiltered scores know no third verdict."""
     column = 0 if cell.arm == "filtered" else 1
-    limit = result["limits"][str(rate)][column]
-    third = column == 0  # unfiltered scores know no third verdict
-    by_shift: dict[str, list[tuple[bool, float, bool]]] = {}
-    lights: list[str] = []  # of the photos under held-back acquisitions, each of which comes after its photo as it is
-    before = ""
+    found: dict[str, list[Scored]] = {}
     for shift, bad, *scores, judged in result["rows"]:
-        if shift == HELD_BACK:
-            lights.append(before)
-        else:
-            before = shift
         score = scores[column]
-        known = score is not None and (judged or not third)
-        by_shift.setdefault(shift, []).append((bool(bad), np.nan if score is None else score, known))
-    shares, as_taken = [], float("nan")
-    for shift, rows in by_shift.items():
+        known = score is not None and (judged or column == 1)
+        found.setdefault(shift, []).append((bool(bad), np.nan if score is None else score, known))
+    return found
+
+
+def _limit(cell: VerdictCell, result: Result, rate: float) -> float:
+    return result["limits"][str(rate)][0 if cell.arm == "filtered" else 1]
+
+
+def shares_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> dict[str, Shares]:
+    """Both errors, what is not judged and AUROC, shift by shift."""
+    limit, shares = _limit(cell, result, rate), {}
+    for shift, rows in _by_shift(cell, result).items():
         if shift == HELD_BACK:
             continue
         bad, scores, judged = (np.array(each) for each in zip(*rows, strict=True))
         flagged = judged & (scores > limit)
-        shares.append((
+        found = (
             flagged[~bad].mean(), flagged[bad].mean(), verdict_error(bad, flagged, judged), (~judged)[~bad].mean(),
             (~judged)[bad].mean(), _auroc(bad, scores),
-        ))  # fmt: skip
-        if shift == AS_TAKEN:
-            as_taken = shares[-1][2]
-    kept = [(score, judged) for _, score, judged in by_shift.get(HELD_BACK, [])]
+        )  # fmt: skip
+        shares[shift] = Shares(*map(float, found))
+    return shares
+
+
+def row_of(cell: VerdictCell, result: Result, rate: float = 0.05) -> VerdictRow:
+    """What an inspection engineer lives with."""
+    limit, shares = _limit(cell, result, rate), shares_of(cell, result, rate)
+    # A photo under a held-back acquisition comes after the same as it is, whose light is then known.
+    lights, before = [], ""
+    for shift, *_ in result["rows"]:
+        if shift == HELD_BACK:
+            lights.append(before)
+        else:
+            before = shift
+    kept = [(score, judged) for _, score, judged in _by_shift(cell, result).get(HELD_BACK, [])]
     fitted = {AS_TAKEN, *(sample.domain for sample in cell.dataset.train)}
     own = [each for each, light in zip(kept, lights, strict=True) if light in fitted]
-    said = [verdict_of(scores[column], judged or not third, limit) for _, *scores, judged in result["strangers"]]
+    column = 0 if cell.arm == "filtered" else 1
+    said = [verdict_of(scores[column], judged or column == 1, limit) for _, *scores, judged in result["strangers"]]
     return VerdictRow(
-        cell.part, cell.method, cell.config.seed, rate, *(float(share) for share in np.mean(shares, axis=0)),
-        as_taken=as_taken, strangers=len(said), strangers_passed=said.count(NORMAL),
+        cell.part, cell.method, cell.config.seed, rate, *np.mean(list(shares.values()), axis=0).tolist(),
+        as_taken=shares[AS_TAKEN].error if AS_TAKEN in shares else float("nan"),
+        strangers=len(said), strangers_passed=said.count(NORMAL),
         held_back=_flagged(kept, limit), in_own_light=_flagged(own, limit),
     )  # fmt: skip
+
+
+def shifts_as_markdown(cells: Sequence[VerdictCell], results: Sequence[Result], rate: float = 0.05) -> str:
+    """Where the errors are: a row a shift, a column a method, means over seeds."""
+    methods = list(dict.fromkeys(cell.method for cell in cells))
+    every: dict[tuple[str, str], dict[str, list[Shares]]] = {}
+    for cell, result in zip(cells, results, strict=True):
+        for shift, shares in shares_of(cell, result, rate).items():
+            every.setdefault((cell.part, shift), {}).setdefault(cell.method, []).append(shares)
+
+    def told(some: list[Shares]) -> str:
+        mean = Shares(*np.mean(some, axis=0).tolist())
+        refused = f"{mean.good_not_judged:.0%} / {mean.bad_not_judged:.0%}"
+        return f"{mean.flagged:.0%} / {mean.found:.0%} / {mean.error:.3f} ({refused})"
+
+    text = f"| part | shift | {' | '.join(methods)} |\n" + "| --- " * (2 + len(methods)) + "|\n"
+    for (part, shift), by_method in every.items():
+        columns = [told(by_method[method]) if method in by_method else "–" for method in methods]
+        text += f"| {part} | {shift} | {' | '.join(columns)} |\n"
+    return text
 
 
 def _flagged(scored: Sequence[tuple[float, bool]], limit: float) -> tuple[int, int]:
@@ -143,6 +193,9 @@ def written(
         "Verdict error: (good parts flagged + bad parts passed) / 2. What is not judged is stopped, so neither flagged "
         "nor passed; it is told apart. Shares are means over the shifts, ± the spread over seeds. AUROC is inside a "
         f"shift. Strangers are photos without such a part.\n\n{told}{as_markdown(rows)}\n"
+        "## Where the errors are\n\n"
+        "Good flagged / bad found / verdict error (good / bad not judged), means over seeds.\n\n"
+        f"{shifts_as_markdown(cells, results, rate)}\n"
         "## nfad less the others, on the same photos\n\n"
         "Means over seeds and shifts, 95 % intervals from photos drawn anew; bold where zero is excluded.\n\n"
         f"{pairs_as_markdown(differences(cells, results, rate))}\n"

@@ -10,7 +10,7 @@ from parts import part, tiny
 from PIL import Image
 
 from nfad.paper.verdict import VerdictCell
-from nfad.paper.verdict_rows import row_of, verdict_of
+from nfad.paper.verdict_rows import row_of, shares_of, shifts_as_markdown, verdict_of
 from nfad.records import Dataset, Sample
 
 
@@ -68,6 +68,21 @@ def test_a_row_counts_as_a_person_would():
     assert found.error == pytest.approx((1 / 3 + 1 / 3) / 2) and (found.strangers, found.strangers_passed) == (3, 1)
     plain = row_of(VerdictCell(dataset, (), tiny(), "unfiltered", 20, 3), result)
     assert plain.flagged == pytest.approx(1 / 3) and plain.found == pytest.approx(2 / 3) and not plain.good_not_judged
+
+
+def test_where_the_errors_are_is_told_shift_by_shift():
+    """One good and one bad part a shift: flagged and found in one, refused in the next; a second seed differs."""
+    dataset = Dataset("folder", "x", (), (Sample(None, False),))  # type: ignore[arg-type]
+    cells = [VerdictCell(dataset, (), tiny(seed=seed), "nfad", 20, 3) for seed in (1, 2)]
+    rows = [["blur", 0, 3.0, 0.0, True], ["blur", 1, 4.0, 0.0, True], ["held back", 0, 9.0, 0.0, True]]
+    rows += [["noise", 0, 1.0, 0.0, False], ["noise", 1, 4.0, 0.0, False]]
+    result = {"limits": {"0.05": (2.0, 4.0)}, "rows": rows, "strangers": [], "fitted": 20}
+    other = result | {"limits": {"0.05": (3.5, 4.0)}}
+    assert shares_of(cells[0], result)["blur"][:3] == (1, 1, 0.5) and "held back" not in shares_of(cells[0], result)
+    text = shifts_as_markdown(cells, [result, other])
+    assert "| x | blur | 50% / 100% / 0.250 (0% / 0%) |" in text
+    assert "| x | noise | 0% / 0% / 0.000 (100% / 100%) |" in text
+    assert row_of(cells[0], result).error == pytest.approx(0.25)
 
 
 def test_rates_are_told_apart_for_the_light_of_the_fit():
