@@ -36,7 +36,7 @@ def measured(dataset: Dataset, config: Config) -> dict:
     """Numbers of both arms over all test photos."""
     detector = Detector.fit([sample.path for sample in dataset.train], config)
     row = evaluate(detector, dataset.test).rows[-1]
-    arms = {name: vars(arm) for name, arm in row.arms.items()}
+    arms = {name: vars(arm) for name, arm in row.arms.items() if name != "full"}  # which is the filtered one here
     return finite({"good": row.good, "bad": row.bad, "fitted": len(dataset.train), "arms": arms})
 
 
@@ -56,7 +56,7 @@ def told(cells: list[tuple[str, int, dict]]) -> str:
     text = HEAD
     for part in dict.fromkeys(part for part, _, _ in cells):
         mine = [(seed, result) for name, seed, result in cells if name == part]
-        for arm in mine[0][1]["arms"]:
+        for arm in ("unfiltered", "filtered"):
             text += "".join(line(part, str(seed), arm, result["arms"][arm]) for seed, result in mine)
             numbers = [key for key, value in mine[0][1]["arms"][arm].items() if isinstance(value, (int, float))]
             means = {key: fmean(result["arms"][arm][key] for _, result in mine) for key in numbers}
