@@ -37,7 +37,7 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 12
+FORMAT = 13
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -84,7 +84,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "reading": detector.scorer.reading and detector.scorer.reading.as_dict(),
         "choice": detector.choice and detector.choice.as_dict(),
         "ratios": detector.ratios,
-        "pose": detector.pose and {name: getattr(detector.pose, name) for name in ("ratio", "half", "even")},
+        "pose": detector.pose and {name: getattr(detector.pose, name) for name in ("ratio", "half", "even", "trimmed")},
         "beside": detector.beside and _header(detector.beside),
         "joined": detector.joined,
     }
@@ -240,8 +240,9 @@ def _fitted(
 
 
 def _pose(header: Mapping[str, Any], tensors: dict[str, Tensor]) -> Pose:
-    even = header.get("even", 0.0)  # before format 12 nothing was evened
-    return Pose(header["ratio"], tuple(header["half"]), tensors["pose.drawing"], tensors.get("pose.sketch"), even)
+    drawn = tensors["pose.drawing"], tensors.get("pose.sketch")
+    # Before format 12 nothing was evened, and before 13 what a moved photo does not show counted, too.
+    return Pose(header["ratio"], tuple(header["half"]), *drawn, header.get("even", 0.0), header.get("trimmed", False))
 
 
 def _tensors(detector: Fitted) -> dict[str, Tensor]:

@@ -40,6 +40,7 @@ from nfad.verdict.strange import why_strange
 from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
+from nfad.vision.pose import Boxes, shown_by
 from nfad.vision.region import Region, looked_at
 from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import Tiled, looking_at, tiled_teacher
@@ -241,17 +242,17 @@ class Detector(Fitted):
         if self.pose is None:
             return self._seen(views)
         turned, where = self.pose.turned(views)
-        found = self._seen(turned)
+        found = self._seen(turned, where)
         maps = {name: self.pose.back(each, where) for name, each in found.maps.items()}
         return dataclasses.replace(found, maps=maps, moved=self.pose.moved(where))
 
-    def _seen(self, views: Tensor) -> Scores:
+    def _seen(self, views: Tensor, where: Boxes | None = None) -> Scores:
         """Of views whose parts lie as in the fit's."""
-        config, looks = self.config, [look._look(views) for look in self.looks]
+        config, looks = self.config, [look._look(views, where) for look in self.looks]
         with torch.inference_mode():
             return z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
 
-    def _look(self, views: Tensor) -> Sighting:
+    def _look(self, views: Tensor, where: Boxes | None) -> Sighting:
         """This look alone."""
         predicted, prior = self.scorer.predicted(views), None
         if self.config.foreground:
@@ -260,7 +261,7 @@ class Detector(Fitted):
             tokens = self.teacher.tokens(views)
         numbers = photo_numbers(looked_at(self.teacher.region, views))
         with torch.inference_mode():
-            out = self.scorer(tokens, predicted, None, prior, numbers)
+            out = self.scorer(tokens, predicted, None, prior, numbers, shown_by(self.pose, where, self.teacher.grid))
             return Sighting(out, self.normal_maps, self.judgeable and self.judgeable(quarter_tokens(tokens), numbers))
 
     def save(self, path: str | Path) -> Path:

@@ -16,7 +16,7 @@ from nfad.reference.scoring import Sighting, z_scored
 from nfad.reference.student import Student
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
-from nfad.vision.pose import Pose
+from nfad.vision.pose import Pose, shown_by
 from nfad.vision.region import Region, looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 from nfad.vision.tiles import Tiled
@@ -169,7 +169,7 @@ class ReadOuts(nn.Module):
         config, looks = self.looks[0].config, []
         for look in self.looks:
             count = len(token_shapes(look))
-            looks.append(_look(look, rest[:count], photo))
+            looks.append(_look(look, rest[:count], photo, where))
             rest = rest[count:]
         out = z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
         if self.pose is not None and where is not None:
@@ -193,11 +193,11 @@ class ReadOuts(nn.Module):
         return tuple(by_name[name] for name in self.outputs)
 
 
-def _look(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None) -> Sighting:
+def _look(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None, where: Tensor | None) -> Sighting:
     blocks = len(look.config.blocks)
     tokens, rest = given[:blocks], list(given[blocks:])
     prior = rest.pop(0) if look.config.foreground else None
-    out = look.scorer(tokens, rest or None, None, prior, photo)
+    out = look.scorer(tokens, rest or None, None, prior, photo, shown_by(look.pose, where, look.teacher.grid))
     if look.judgeable is None or photo is None:
         return Sighting(out, look.normal_maps)
     return Sighting(out, look.normal_maps, look.judgeable(quarter_tokens(tokens), photo))

@@ -23,8 +23,9 @@ from nfad.verdict.threshold import Threshold
 from nfad.vision.maps import pixel_maps
 from nfad.vision.teacher import Teacher
 
-# What a scorer takes: tokens, a student's tokens, the places of the images to exclude from a bank, the prior
-Inputs = tuple[list[Tensor], list[Tensor] | None, Tensor | None, Tensor | None]
+# What a scorer takes: tokens, a student's tokens, the places of the images to exclude from a bank, the prior, nothing
+# of the photo, and how much each token counts
+Inputs = tuple[list[Tensor], list[Tensor] | None, Tensor | None, Tensor | None, None, Tensor | None]
 
 
 def split(count: int, config: Config) -> tuple[Tensor, Tensor]:
@@ -72,7 +73,8 @@ def as_taken(
         for chosen in indices.split(config.at_once):
             tokens, prior = cache.read(chosen)
             predicted = scorer.predicted(cache.views(chosen)) if config.reference == "student" else None
-            yield tokens, predicted, chosen if in_fit else None, prior if config.foreground else None
+            own, where = chosen if in_fit else None, prior if config.foreground else None
+            yield tokens, predicted, own, where, None, cache.shown(chosen)
 
     if progress:
         progress("calibrating", 0, count)

@@ -21,10 +21,11 @@ from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.linear import Linear
 from nfad.reference.placed import Placed, by_region, by_square, places_a_side, regions_a_side
 from nfad.reference.reading import coordinates
-from nfad.reference.scoring import Operator, Scorer, mean_of, scorer_settings
+from nfad.reference.scoring import Operator, Scorer, mean_of, scorer_settings, where_shown
 from nfad.system.progress import Progress
 from nfad.vision.maps import image_score, pixel_maps
 from nfad.vision.photo import photo_numbers
+from nfad.vision.pose import shown_by
 from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
 
@@ -40,6 +41,11 @@ def folds_of(count: int, seed: int) -> Tensor:
     folds = torch.empty(count, dtype=torch.long)
     folds[torch.randperm(count, generator=torch.Generator().manual_seed(seed))] = torch.arange(count) % FOLDS
     return folds
+
+
+def fold_by_fold(views: Tensor, folds: Tensor) -> Tensor:
+    """These views, those of one fold together: every batch then asks few scorers, whose matrices are larger than it."""
+    return views[folds.argsort(stable=True)]
 
 
 def shared_out(views: int, images: Tensor, most: int | None = MOST) -> Tensor:
@@ -233,6 +239,7 @@ class Look:
         prior: Tensor,
         numbers: Tensor,
         predicted: list[Tensor] | None,
+        shown: Tensor | None = None,
     ) -> Iterator[Looked]:
         for fold in self.folds[images].unique().tolist():
             rows = self.folds[images] == fold
@@ -244,12 +251,13 @@ class Look:
                 images[rows] if self.config.reference == "nearest" else None,
                 prior[rows] if self.config.foreground else None,
             )
-            out = scorer(*inputs)
+            counts = None if shown is None else shown[rows]
+            out = scorer(*inputs, shown=counts)
             maps = {"unfiltered": out.control, "filtered": out.detection}
             if out.localization is not None:
                 maps["localization"] = out.localization
             for name, placed in self.placed[fold].items():
-                maps[name] = scorer.placed_map(placed, some, inputs[-1])
+                maps[name] = where_shown(scorer.placed_map(placed, some, inputs[-1]), counts)
             spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
             told = {name: map_numbers(self.config, each) for name, each in maps.items()}
@@ -260,40 +268,41 @@ class Look:
 
 
 def normals_seen(
-    cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int
+    look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor
 ) -> Iterator[tuple[TokenCache, Tensor, Tensor, bool]]:
     """Every view of the scored images, some at a time: where its tokens are and at which places, of which images, and
     whether they are as taken."""
-    lit = acquired.views
+    lit, batch = acquired.views, look.config.at_once
     assert isinstance(lit, AcquiredViews)
-    for chosen in scored.split(batch):
+    for chosen in fold_by_fold(scored, look.folds[scored]).split(batch):
         yield cache, chosen, chosen, True
-    for chosen in torch.arange(len(lit)).split(batch):
+    for chosen in fold_by_fold(torch.arange(len(lit)), look.folds[lit.images]).split(batch):
         yield acquired, chosen, lit.images[chosen], False
 
 
-def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor, batch: int) -> Looked:
+def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored: Tensor) -> Looked:
     """Every view of the scored images, from tokens that are there already."""
     found = []
-    for source, chosen, images, taken in normals_seen(cache, acquired, scored, batch):
+    for source, chosen, images, taken in normals_seen(look, cache, acquired, scored):
         tokens, prior = source.read(chosen)
         student = look.scorers[0].predicted(source.views(chosen)) if look.config.reference == "student" else None
-        found += look(images, torch.full((len(chosen),), taken), tokens, prior, source.numbers[chosen], student)
+        of = torch.full((len(chosen),), taken), tokens, prior, source.numbers[chosen], student, source.shown(chosen)
+        found += look(images, *of)
     return Looked.joined(found)
 
 
-def look_at_damaged(
-    look: Look, views: DamagedViews, teacher: Teacher, batch: int, progress: Progress | None = None
-) -> Looked:
+def look_at_damaged(look: Look, views: DamagedViews, teacher: Teacher, progress: Progress | None = None) -> Looked:
     """Synthetic defects on out-of-fold normals: one more teacher pass each."""
-    found = []
-    for chosen in torch.arange(len(views)).split(batch):
-        seen = views(chosen)
+    found, done = [], 0
+    for chosen in fold_by_fold(torch.arange(len(views)), look.folds[views.images]).split(look.config.at_once):
+        seen, boxes = views.placed(chosen)
         tokens, prior = look_at(teacher, seen, look.config.foreground)
         student = look.scorers[0].predicted(seen)
         taken = views.as_taken[chosen]
         numbers = photo_numbers(looked_at(teacher.region, seen))
-        found += look(views.images[chosen], taken, tokens, prior, numbers, student)
+        shown = shown_by(views.pose, boxes, teacher.grid)
+        found += look(views.images[chosen], taken, tokens, prior, numbers, student, shown)
+        done += len(chosen)
         if progress:
-            progress("trying synthetic defects", int(chosen[-1]) + 1, len(views))
+            progress("trying synthetic defects", done, len(views))
     return Looked.joined(found)

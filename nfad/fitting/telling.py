@@ -16,6 +16,7 @@ from nfad.fitting.crossfit import FOLDS, ByPlace, FoldMoments, Look, normals_see
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.views import FlawedViews
 from nfad.reference.placed import by_token
+from nfad.reference.scoring import where_shown
 from nfad.system.progress import Progress
 from nfad.vision.teacher import Teacher
 
@@ -55,7 +56,9 @@ class Strangest:
         }
 
     @torch.inference_mode()
-    def add(self, images: Tensor, tokens: list[Tensor], prior: Tensor, taken: bool) -> None:
+    def add(
+        self, images: Tensor, tokens: list[Tensor], prior: Tensor, taken: bool, shown: Tensor | None = None
+    ) -> None:
         """Views of these images, as taken or under an acquisition."""
         look, folds = self._look, self._look.folds[images]
         self._images.update(images.tolist())
@@ -65,6 +68,7 @@ class Strangest:
             off = [t - by_token(means, t.shape[1]) for t, means in zip(some, self._places[fold], strict=True)]
             for name, placed in look.placed[fold].items():
                 found = look.scorers[fold].placed_map(placed, some, where)
+                found = where_shown(found, None if shown is None else shown[rows])
                 top = found.topk(max(FEWEST, round(STRANGEST * found.shape[1])), dim=1).indices[..., None]
                 for total, each in zip(self._sums[name][fold], off, strict=True):
                     odd = each.gather(1, top.expand(-1, -1, each.shape[-1])).flatten(0, 1)
@@ -86,8 +90,8 @@ def strangest_tokens(
 ) -> Strangest:
     """Of every view of the scored images, from tokens that are there already."""
     found = Strangest(look, moments, teacher.channels)
-    for source, chosen, images, taken in normals_seen(cache, acquired, scored, look.config.at_once):
-        found.add(images, *source.read(chosen), taken)
+    for source, chosen, images, taken in normals_seen(look, cache, acquired, scored):
+        found.add(images, *source.read(chosen), taken, source.shown(chosen))
     return found
 
 

@@ -15,6 +15,7 @@ from nfad.fitting.views import AcquiredViews, ViewCache
 from nfad.system.ahead import ahead
 from nfad.system.progress import Progress
 from nfad.vision.photo import NUMBERS, photo_numbers
+from nfad.vision.pose import shown_by
 from nfad.vision.region import looked_at
 from nfad.vision.teacher import Teacher
 
@@ -38,6 +39,7 @@ class TokenCache:
     ) -> None:
         self.views, self._with_prior = views, with_prior
         self.numbers = torch.zeros(len(views), len(NUMBERS))  # of every photo, once the cache is filled
+        self._shown: Tensor | None = None  # how much each token counts, where that is not the same for all
         self._teacher, self._batch = teacher, batch
         tokens = teacher.grid**2
         per_image = 2 * tokens * sum(teacher.channels) + 4 * tokens
@@ -56,20 +58,27 @@ class TokenCache:
         )
 
     def fill(
-        self, progress: Progress | None = None, task: str = "looking at images"
+        self, progress: Progress | None = None, task: str = "looking at images", order: Tensor | None = None
     ) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
-        """The one teacher pass over all images, in order: (indices, tokens at full precision, prior)."""
-        batches = torch.arange(len(self.views)).split(self._batch)
-        for indices, made in zip(batches, ahead(self.views, batches, 1), strict=True):  # during the network's work
-            views = made.result()
+        """The one teacher pass over all images, in their order or another: (indices, tokens at full precision,
+        prior)."""
+        batches, done = (torch.arange(len(self.views)) if order is None else order).split(self._batch), 0
+        for indices, made in zip(batches, ahead(self.views.placed, batches, 1), strict=True):  # as the network works
+            views, boxes = made.result()
             tokens, prior = look_at(self._teacher, views, self._with_prior)
+            shown = shown_by(self.views.pose, boxes, self._teacher.grid)
+            if shown is not None:
+                self._shown = torch.ones(len(self.views), shown.shape[1]) if self._shown is None else self._shown
+                self._shown[indices] = shown
             self.numbers[indices] = photo_numbers(looked_at(self._teacher.region, views))
-            kept = indices[indices < self._cached]
+            here = indices < self._cached
+            kept = indices[here].numpy()
             for store, block in zip(self._blocks, tokens, strict=True):
-                store[kept.numpy()] = block[: len(kept)].half().numpy()
-            self._priors[kept.numpy()] = prior[: len(kept)].numpy()
+                store[kept] = block[here].half().numpy()
+            self._priors[kept] = prior[here].numpy()
+            done += len(indices)
             if progress:
-                progress(task, int(indices[-1]) + 1, len(self.views))
+                progress(task, done, len(self.views))
             yield indices, tokens, prior
 
     def read(self, indices: Int[Tensor, " image"]) -> tuple[list[Tensor], Tensor]:
@@ -79,6 +88,10 @@ class TokenCache:
             blocks = [torch.from_numpy(store[chosen]).float() for store in self._blocks]
             return blocks, torch.from_numpy(self._priors[chosen])
         return look_at(self._teacher, self.views(indices), self._with_prior)
+
+    def shown(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image token"] | None:
+        """How much each token counts; None where all do."""
+        return None if self._shown is None else self._shown[indices]
 
 
 def look_at(

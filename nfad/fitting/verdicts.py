@@ -20,6 +20,7 @@ from nfad.fitting.crossfit import (
     Look,
     Looked,
     as_acquired,
+    fold_by_fold,
     folds_of,
     look_at_damaged,
     look_at_normals,
@@ -64,11 +65,12 @@ def in_all_lights(
     (folder := directory / "acquired").mkdir()
     acquired = TokenCache(teacher, lit, config.at_once, folder, config.foreground, config.room)
     moments = FoldMoments(folds, teacher, len(fit) * (1 + config.nudges), len(lit))
-    for chosen in fit.split(config.at_once):
+    for chosen in fold_by_fold(fit, folds[fit]).split(config.at_once):
         moments.add(chosen, cache.read(chosen)[0], taken=True)
     for chosen, tokens in nudged_copies(config, cache, teacher, fit, progress):
         moments.add(chosen, tokens, taken=True)
-    for indices, tokens, _ in acquired.fill(progress, "trying acquisitions"):
+    together = fold_by_fold(torch.arange(len(lit)), folds[lit.images])
+    for indices, tokens, _ in acquired.fill(progress, "trying acquisitions", together):
         moments.add(lit.images[indices], tokens, taken=False)
     banks = None if config.reference == "linear" else scorer
     whole = scorer if config.reference == "student" else scorer_from(config, scorer.operator, moments, None, banks)
@@ -87,13 +89,13 @@ def in_all_lights(
         by_place = telling(by_place, strangest, response)
         for fold, each in placed.items():  # of the look; one at a time, for all of them twice would not fit everywhere
             placed[fold] = telling(each, strangest, response, fold)
-    normals = look_at_normals(look, cache, acquired, held, config.at_once)
+    normals = look_at_normals(look, cache, acquired, held)
     damaged = None
     if config.size >= SMALLEST:
         count = min(DAMAGED, config.acquisitions)
         chosen = shared_out(count, shuffled, most=None)[:count]
         hurt = DamagedViews(views, chosen, config.seed, teacher.region, config.tile, nudges)
-        damaged = look_at_damaged(look, hurt, teacher, config.at_once, progress)
+        damaged = look_at_damaged(look, hurt, teacher, progress)
     return learn(config, whole, by_place, folds, normals, damaged)
 
 
@@ -101,7 +103,8 @@ def _inputs(config: Config, scorer: Scorer, cache: TokenCache, indices: Tensor) 
     for chosen in indices.split(config.at_once):
         tokens, prior = cache.read(chosen)
         exclude = chosen if config.reference == "nearest" else None
-        yield tokens, scorer.predicted(cache.views(chosen)), exclude, prior if config.foreground else None
+        where = prior if config.foreground else None
+        yield tokens, scorer.predicted(cache.views(chosen)), exclude, where, None, cache.shown(chosen)
 
 
 def learn(

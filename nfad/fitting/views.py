@@ -20,7 +20,7 @@ from nfad.vision.defects import ALL_KINDS, with_defect
 from nfad.vision.flaws import FLAWS, flawed
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.nudging import nudged
-from nfad.vision.pose import Pose
+from nfad.vision.pose import Boxes, Pose
 from nfad.vision.region import Region
 
 DRAWS, VISIBLE = 20, 0.5  # of a defect, until this share of it lies where a model looks
@@ -86,10 +86,16 @@ class ViewCache:
 
     def __call__(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
         """Some of the views as the model sees them, in [0, 1]."""
+        return self.placed(indices)[0]
+
+    def placed(self, indices: Int[Tensor, " image"]) -> tuple[Float[Tensor, "image 3 size size"], Boxes | None]:
+        """And where each point of them was, if they were turned."""
         return self.turned(self.as_taken(indices))
 
-    def turned(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 3 size size"]:
-        return views if self.pose is None else self.pose.turned(views)[0]
+    def turned(
+        self, views: Float[Tensor, "image 3 size size"]
+    ) -> tuple[Float[Tensor, "image 3 size size"], Boxes | None]:
+        return (views, None) if self.pose is None else self.pose.turned(views)
 
     def as_taken(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
         if len(indices) == 0 or int(indices.max()) < self._cached:
@@ -128,7 +134,15 @@ class AcquiredViews:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def pose(self) -> Pose | None:
+        return self._views.pose
+
     def __call__(self, indices: Int[Tensor, " view"]) -> Float[Tensor, "view 3 size size"]:
+        return self.placed(indices)[0]
+
+    def placed(self, indices: Int[Tensor, " view"]) -> tuple[Float[Tensor, "view 3 size size"], Boxes | None]:
+        """And where each point of them was, if they were turned."""
         taken = self._views.as_taken(self.images[indices])
         lit = [
             self._acquired(self._nudged(view, int(index)), int(index))

@@ -68,6 +68,16 @@ def on_foreground(
     return torch.where(part, token_map, ordered.gather(1, middle))
 
 
+def where_shown(
+    token_map: Float[Tensor, "image token"], shown: Float[Tensor, "image token"] | None
+) -> Float[Tensor, "image token"]:
+    """What a moved photo does not show is as ordinary as its median token."""
+    if shown is None:
+        return token_map
+    off = without_common_mode(token_map)
+    return token_map + off * (shown - 1)
+
+
 @dataclass(frozen=True)
 class Scorer:
     """The raw tokens' reference (a student, or a bank or linear model a block); filter-then-fit adds filtered ones."""
@@ -93,11 +103,12 @@ class Scorer:
         exclude: Int[Tensor, " image"] | None = None,
         prior: Float[Tensor, "image token"] | None = None,
         numbers: Float[Tensor, "image 8"] | None = None,
+        shown: Float[Tensor, "image token"] | None = None,
     ) -> ReadOut:
         """`predicted` are the student's tokens; other references need only the tokens themselves.
 
-        `exclude` gives the images' own places in a bank of normals, `prior` says what is part and what background. The
-        photo's `numbers` are asked for by a reading.
+        `exclude` gives the images' own places in a bank of normals, `prior` says what is part and what background, and
+        `shown` how much each token counts. The photo's `numbers` are asked for by a reading.
         """
         operator = self.operator
         blocks, filtered = self._compare(tokens, predicted, exclude)
@@ -110,6 +121,8 @@ class Scorer:
             out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
         if self.placed is not None:
             out = dataclasses.replace(out, detection=self.placed_map(self.placed, tokens, prior))
+        if shown is not None:
+            out = dataclasses.replace(out, **{name: where_shown(getattr(out, name), shown) for name in self.maps})
         if self.reading is not None:
             assert numbers is not None
             light = coordinates(tokens, operator.bases), numbers

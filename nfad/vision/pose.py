@@ -44,11 +44,12 @@ class Pose:
     drawing: Float[Tensor, "side side"]  # of the part in the box, whatever the light
     sketch: Float[Tensor, "side side"] | None  # the same by few pixels; None: the box is sought near its place alone
     even: float = 0.0  # see `evened`
+    trimmed: bool = False  # see `shown`
 
     @classmethod
     def steady(cls, ratio: float, drawing: Float[Tensor, "side side"]) -> Pose:
         """Of whole photos."""
-        return cls(ratio, (ratio, 1.0), drawing, None, EVEN)
+        return cls(ratio, (ratio, 1.0), drawing, None, EVEN, trimmed=True)
 
     @property
     def name(self) -> str:
@@ -76,6 +77,16 @@ class Pose:
         corners = torch.tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
         there = corners @ boxes[:, :, :2].transpose(1, 2) + boxes[:, None, :, 2]
         return (there - corners).square().sum(dim=2).sqrt().mean(dim=1) / 2
+
+    def shown(self, boxes: Boxes, grid: int) -> Float[Tensor, "image token"] | None:
+        """How much each token of a steadied view counts: 1 where the photo shows all of it, 0 where half or less, for
+        beyond its edge there is nothing but its last pixels, drawn out. None where all count: of a part that lies
+        anyhow, what is not in the photo is missing."""
+        if not self.trimmed:
+            return None
+        spots = torch.cat([places(grid), torch.ones(grid * grid, 1)], dim=1)
+        inside = ((1 - (spots @ boxes.transpose(1, 2)).abs()) * (grid / 2) + 0.5).clamp(0, 1)
+        return (2 * inside[:, :, 0] * inside[:, :, 1] - 1).clamp(min=0)
 
     def found(self, views: Views) -> Boxes:
         """Where the box lies: where, and turned as, the part is most like the drawing."""
@@ -167,6 +178,11 @@ class Pose:
     @property
     def _steps(self) -> int:
         return NEAR if self.sketch is None else STEPS
+
+
+def shown_by(pose: Pose | None, boxes: Boxes | None, grid: int) -> Float[Tensor, "image token"] | None:
+    """How much each token counts; None where all do."""
+    return None if pose is None or boxes is None else pose.shown(boxes, grid)
 
 
 def edges(grey: Grey) -> Grey:
