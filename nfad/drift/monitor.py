@@ -16,7 +16,19 @@ from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, most_above, s
 from nfad.drift.evidence import Evidence, alarm_level
 from nfad.drift.numbers import Numbers
 from nfad.drift.ranks import Ranks, cells, rank_errors
-from nfad.drift.state import UNABSORBED, UNJUDGED, Answer, Block, DriftState, block, verdict
+from nfad.drift.state import (
+    ABSORBED,
+    ABSORBED_AND_DEFECTS,
+    DEFECTS,
+    SHIFTED,
+    UNABSORBED,
+    UNJUDGED,
+    Answer,
+    Block,
+    DriftState,
+    block,
+    verdict,
+)
 from nfad.drift.unjudged import Unjudged
 from nfad.errors import NfadError
 from nfad.stats.conformal import conformal_threshold, smallest_rate
@@ -170,6 +182,8 @@ class DriftMonitor:
             bulk, doubtful = Answer("bulk", False, None, None, (), words.CROWDED), True
         unjudged = self._unjudged.answer()
         told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful, lower)
+        if self.camera_moved:  # never "absorbed": that photos are moved back ends where the part leaves the picture
+            told = {ABSORBED: SHIFTED, ABSORBED_AND_DEFECTS: DEFECTS}.get(told, told)
         dating = (bulk,) if told == UNABSORBED else (nuisance, tail)
         since = min((answer.since for answer in dating if answer.since), default=None)
         scores = self._seen((self._tail, self._flags), tail.since or since)[:, 0]
@@ -191,11 +205,25 @@ class DriftMonitor:
             blocks=(*self._blocks, self._block(self._last(filling))) if filling else tuple(self._blocks),
         )
 
+    @property
+    def camera_moved(self) -> bool:
+        """Whether photos lie further off their place than at the fit; closer to it is nobody's worry."""
+        if words.MOVED not in self._names:
+            return False
+        column = self._names.index(words.MOVED)
+        stream = int(np.flatnonzero(self._columns == column)[0])
+        if not self._evidence.alarmed[stream]:
+            return False
+        seen = self._last(self._parts + 1 - int(self._evidence.since[stream]))
+        return bool(np.median(seen[:, column]) > np.median(self._held_out[:, column]))
+
     def _nuisance(self) -> Answer:
         shown = range(self._bulk)
         alarmed = sorted((i for i in shown if self._evidence.alarmed[i]), key=self._evidence.raised.__getitem__)
         answer = self._answer("nuisance", shown, tuple(self._names[self._columns[i]] for i in alarmed))
         leading = self._columns[alarmed[0] if alarmed else self._evidence.levels[: self._bulk].argmax()]
+        if self.camera_moved:
+            leading = self._names.index(words.MOVED)
         seen = self._seen(shown, answer.since)
         ordinary, expected = (rows[rows[:, 0] <= self._line][:, leading] for rows in (seen, self._held_out))
         if not len(seen):

@@ -19,7 +19,8 @@ COVERED = "the camera is covered"
 DEFOCUSED = "the camera is out of focus"
 MISPLACED = "the camera does not see the part"
 SILENT = "no photo comes from the camera"
-CAMERA = (SILENT, FROZEN, COVERED, DEFOCUSED, MISPLACED)
+SHIFTED = "the camera has moved"  # photos are moved back and judged; how far that goes nobody knows
+CAMERA = (SILENT, FROZEN, COVERED, DEFOCUSED, MISPLACED, SHIFTED)
 VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED, *CAMERA)
 
 

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfad.drift import words
-from nfad.drift.camera import FROZEN_FROM, Camera, SameFrames, fault_of
-from nfad.drift.state import CAMERA, COVERED, DEFOCUSED, FROZEN, MISPLACED, SILENT
+from nfad.drift.camera import FROZEN_FROM, SHIFTED_FROM, Camera, SameFrames, fault_of
+from nfad.drift.state import CAMERA, COVERED, DEFOCUSED, FROZEN, MISPLACED, SHIFTED, SILENT
 from nfad.verdict.strange import BELOW_OR_ABOVE, why_strange
 
 FRAMES = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from([None, 1, 2])), min_size=1)
@@ -71,6 +71,22 @@ def test_a_camera_that_sends_nothing_is_silent_until_it_does():
     assert camera.state is None
     now = 1e6
     assert Camera(None, lambda: now).state is None and camera.state == SILENT
+
+
+def test_a_camera_has_moved_when_photos_in_a_row_lie_further_off_than_all_of_the_fit():
+    camera = Camera(off_at_fit=(0.01, 0.03))
+    for number in range(SHIFTED_FROM - 1):
+        camera.update(f"t{number}", str(number), "Normal.", moved=0.031)
+        assert camera.state is None
+    camera.update("none", "not judged", "Not judged.")  # says nothing of it
+    camera.update("t4", "4", "Normal.", moved=0.031)
+    assert (camera.state, camera.since) == (SHIFTED, "t0")
+    camera.update("t5", "5", "Normal.", moved=0.03)
+    assert (camera.state, camera.since) == (None, "")
+    steady = Camera(off_at_fit=(0.0, 0.0))
+    for number in range(9):  # parts are laid down by hand
+        steady.update(f"t{number}", str(number), "Normal.", moved=0.02)
+    assert steady.state is None
 
 
 def test_every_state_has_its_sentence_which_is_neither_steady_nor_absorbed():

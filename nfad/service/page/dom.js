@@ -94,6 +94,7 @@ export const CAMERA = {
   "the camera is covered": "Camera covered",
   "the camera is out of focus": "Camera out of focus",
   "the camera does not see the part": "Camera out of place",
+  "the camera has moved": "Camera moved",
 };
 export const frozen = state => state === "the camera shows the same frame";
 export const ofCamera = drift => Object.hasOwn(CAMERA, drift);
