@@ -102,6 +102,16 @@ class InspectionOut(InspectionRecord):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inspected(InspectionOut):
+    """What whoever sent the photo is answered: the inspection, and whether the camera can be believed."""
+
+    camera: Annotated[
+        str | None,
+        Field(description="what is wrong with the camera as of this photo; null while nothing is", examples=[None]),
+    ] = None
+
+
 class BatchItem(BaseModel):
     """One file of a batch: an inspection, or an error with the status it would have had alone."""
 

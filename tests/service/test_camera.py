@@ -45,12 +45,12 @@ def test_a_frame_that_stands_still_is_told_and_over_with_the_next(model, tmp_pat
         send(again(1))
         told = drift(client)
         assert told["state"] == "steady" and told["same_frames"] == 2
-        send(again(2))
+        assert send(again(2))["camera"] == FROZEN and first["camera"] is None  # also for whoever sends photos
         told = drift(client)
         assert told["state"] == FROZEN and told["alarm"] and told["same_frames"] == 3
         assert told["since_time"] == first["time"] and told["sentence"].startswith("The last 3 photos show the very")
         assert "teady" not in told["sentence"] and "absorbed" not in told["sentence"]
-        send(png(8))
+        assert send(png(8))["camera"] is None
         assert drift(client)["state"] == "steady"
 
 

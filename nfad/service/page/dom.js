@@ -97,6 +97,7 @@ export const CAMERA = {
   "the camera has moved": "Camera moved",
 };
 export const frozen = state => state === "the camera shows the same frame";
+export const shifted = state => state === "the camera has moved"; // its photos are judged
 export const ofCamera = drift => Object.hasOwn(CAMERA, drift);
 
 // The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.
