@@ -8,6 +8,7 @@ from typing import (
     Any,
     Literal,
     NotRequired,  # pydantic takes typing's own from Python 3.12 on
+    Self,
 )
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -81,7 +82,7 @@ class InspectionOut(InspectionRecord):
     images: Annotated[Images | None, Field(description="null once retention has removed them")]
 
     @classmethod
-    def from_inspection(cls, inspection: Inspection) -> InspectionOut:
+    def from_inspection(cls, inspection: Inspection) -> Self:
         review = None
         if inspection.review_verdict is not None:
             review = Review.model_validate(
