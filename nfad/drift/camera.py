@@ -107,6 +107,12 @@ class Camera:
 
 
 def fault_of(explanation: str) -> str | None:
-    """What an explanation says against the camera, if it does; of several reasons the first."""
+    """What an explanation says against the camera, if it does; of several reasons the first.
+
+    But for blur: out of focus no part looks like itself, and that would always be told first (real bottles, σ of 12 and
+    20 of 256 pixels).
+    """
+    if any(word in explanation for word in REASONS[DEFOCUSED]):
+        return DEFOCUSED
     said = [(word, fault) for fault, words in REASONS.items() for word in words if word in explanation]
     return min(said, key=lambda each: explanation.find(each[0]))[1] if said else None
