@@ -89,3 +89,8 @@ def verdict(nuisance: bool, tail: bool, bulk: bool, bulk_doubtful: bool, bulk_lo
     if tail:
         return ABSORBED_AND_DEFECTS if nuisance else DEFECTS
     return ABSORBED if nuisance else STEADY
+
+
+def with_moved_camera(verdict: str) -> str:
+    """Never "absorbed": that photos are moved back ends where the part leaves the picture."""
+    return {ABSORBED: SHIFTED, ABSORBED_AND_DEFECTS: DEFECTS}.get(verdict, verdict)

@@ -85,13 +85,8 @@ class InspectionOut(InspectionRecord):
     def from_inspection(cls, inspection: Inspection) -> Self:
         review = None
         if inspection.review_verdict is not None:
-            review = Review.model_validate(
-                {
-                    "verdict": inspection.review_verdict,
-                    "note": inspection.review_note or "",
-                    "time": inspection.review_time or "",
-                }
-            )
+            note, time = inspection.review_note or "", inspection.review_time or ""
+            review = Review.model_validate({"verdict": inspection.review_verdict, "note": note, "time": time})
         return cls(
             **{name: getattr(inspection, name) for name in RECORD_FIELDS},
             width=inspection.width,
@@ -107,10 +102,7 @@ class InspectionOut(InspectionRecord):
 class Inspected(InspectionOut):
     """What whoever sent the photo is answered: the inspection, and whether the camera can be believed."""
 
-    camera: Annotated[
-        str | None,
-        Field(description="what is wrong with the camera as of this photo; null while nothing is", examples=[None]),
-    ] = None
+    camera: Annotated[str | None, Field(description="what is wrong with the camera as of this photo, or null")] = None
 
 
 class BatchItem(BaseModel):
