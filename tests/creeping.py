@@ -1,5 +1,6 @@
 """What an act leaves in memory, in Python's own objects: what creeps over months shows in a hundred of them."""
 
+import ctypes
 import gc
 import sys
 
@@ -16,3 +17,34 @@ def growth(act, times, warm):
         act(number)
     gc.collect()
     return (sys.getallocatedblocks() - before) / times
+
+
+class Heap(ctypes.Structure):
+    """What glibc's mallinfo2 gives."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keep",
+        )
+    ]
+
+
+def heap_in_use():
+    """Bytes that Python and all of C hold, without what was freed; None where the C library does not tell."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        return None
+    library.mallinfo2.restype = Heap
+    gc.collect()
+    found = library.mallinfo2()
+    return found.uordblks + found.hblkhd

@@ -16,7 +16,7 @@ from nfad.artifact import _write, read_header
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.drift import DriftMonitor, numbers_of
-from nfad.drift.state import STEADY
+from nfad.drift.state import SHIFTED
 from nfad.errors import NfadError
 from nfad.fitting.posing import drawn_whole, pose_of, unlikeness
 from nfad.fitting.views import ViewCache
@@ -155,8 +155,23 @@ def test_a_camera_that_creeps_is_no_steady_one(detector):
     creeping = [lying(100 + step, at=(0.03 * step / 60, 0.0)) for step in range(60)]
     monitor.extend(map(numbers_of, detector.predict(creeping)))
     state = monitor.state()
-    assert state.nuisance.alarm and "moved" in state.nuisance.moved
-    assert state.verdict != STEADY
+    assert state.nuisance.alarm and "moved" in state.nuisance.moved and monitor.camera_moved
+    assert state.verdict == SHIFTED and "absorbed" not in state.sentence
+    assert "has moved since about part" in state.sentence and "of their side off at the median" in state.sentence
+
+
+@pytest.mark.parametrize(("now", "moved"), [(0.001, False), (0.04, True)])
+def test_photos_that_lie_closer_than_at_the_fit_are_no_moved_camera(now, moved):
+    chance = np.random.default_rng(0)
+
+    def photos(count, off):
+        return [{"score": s, "unfiltered_score": u, "moved": off * m} for s, u, m in chance.uniform(1, 2, (count, 3))]
+
+    held_out = photos(40, 0.02)
+    monitor = DriftMonitor({name: [each[name] for each in held_out] for name in held_out[0]}, flag_rate=0.1)
+    monitor.extend(photos(200, now))
+    state = monitor.state()
+    assert "moved" in state.nuisance.moved and monitor.camera_moved == moved and (state.verdict == SHIFTED) == moved
 
 
 def test_photos_with_nothing_in_common_are_left_as_taken(tmp_path):

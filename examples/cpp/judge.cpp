@@ -1,11 +1,10 @@
-// Judge one image with an exported model, without Python: judge FOLDER IMAGE.ppm
+// Judge one image with an exported model, without Python: judge FOLDER IMAGE.ppm [KEY]
 //
 // FOLDER holds model.xml, model.bin and model.json, as `nfad export --to openvino` writes them. All that the model does
 // to pixels is inside the graph, so that what is left here is to read a file and compare two numbers. The graph's
 // outputs are in docs/deploy.md; `detection_map` and `gate` are among them only if the map has a gate
 // (localization="global"), and nothing here needs them.
-// The export's seal and the graph's checksums are not checked here, for that takes a JSON library and SHA-256: run
-// `nfad info FOLDER` (with --key FILE for a signed export) where the folder is copied to, or keep it read-only.
+// The export's seal and the graph's checksums are checked first (seal.hpp); with a file KEY, the signature too.
 // Exit code 0: judged, whatever the verdict; 2: something is wrong, told in one sentence; 3: not judged, because the
 // photo lies outside of what the model was fitted for. Neither good nor bad.
 
@@ -23,6 +22,8 @@
 
 #include <openvino/runtime/core.hpp>
 #include <openvino/runtime/properties.hpp>
+
+#include "seal.hpp"
 
 namespace fs = std::filesystem;
 
@@ -85,7 +86,7 @@ bool is_judged(ov::CompiledModel& model, ov::InferRequest& request, const fs::pa
 }
 
 int main(int count, char** arguments) try {
-    if (count != 3) throw std::runtime_error("usage: judge FOLDER IMAGE.ppm");
+    if (count != 3 && count != 4) throw std::runtime_error("usage: judge FOLDER IMAGE.ppm [KEY]");
     const fs::path folder = arguments[1];
     const fs::path graph = folder / "model.xml";
     // Not model.onnx: OpenVINO reads it too, but reduces images without antialiasing, and scores would differ.
@@ -94,6 +95,9 @@ int main(int count, char** arguments) try {
     const double format = read_number(metadata, "format");
     if (format != 5 && format != 6)  // others may mean other things by the same names
         throw std::runtime_error(metadata.string() + " has another format than 5 or 6; export the model again");
+    const std::string key = count == 4 ? seal::content(arguments[3]) : "";
+    if (count == 4 && key.size() < 16) throw std::runtime_error("the key has fewer than 16 bytes");
+    seal::check(folder, key);
     const double threshold = read_number(metadata, "threshold");
     if (!(std::abs(threshold) <= 1e6))  // every part would pass
         throw std::runtime_error(metadata.string() + " has a threshold that no model has; export the model again");

@@ -14,9 +14,9 @@ import numpy as np
 from nfad.drift import words
 from nfad.drift.betting import FLAGGED, MOST, SHIFTS, Above, Tail, most_above, shift
 from nfad.drift.evidence import Evidence, alarm_level
-from nfad.drift.numbers import Numbers
+from nfad.drift.numbers import Numbers, checked_names
 from nfad.drift.ranks import Ranks, cells, rank_errors
-from nfad.drift.state import UNABSORBED, UNJUDGED, Answer, Block, DriftState, block, verdict
+from nfad.drift.state import UNABSORBED, UNJUDGED, Answer, Block, DriftState, block, verdict, with_moved_camera
 from nfad.drift.unjudged import Unjudged
 from nfad.errors import NfadError
 from nfad.stats.conformal import conformal_threshold, smallest_rate
@@ -63,7 +63,7 @@ class DriftMonitor:
             raise NfadError(f"rate and flag_rate must lie between 0 and 1; got {rate:g} and {flag_rate:g}")
         if not run_length >= 1:
             raise NfadError(f"run_length is a number of parts, at least 1; got {run_length:g}")
-        self._names = _checked_names(normals)
+        self._names = checked_names(normals)
         held_out = np.array([normals[name] for name in self._names], dtype=np.float64).T
         if not np.isfinite(held_out).all():
             raise NfadError("the held-out normals hold a number that is not finite; fit the model again")
@@ -170,6 +170,7 @@ class DriftMonitor:
             bulk, doubtful = Answer("bulk", False, None, None, (), words.CROWDED), True
         unjudged = self._unjudged.answer()
         told = verdict(nuisance.alarm, tail.alarm, bulk.alarm, doubtful, lower)
+        told = with_moved_camera(told) if self.camera_moved else told
         dating = (bulk,) if told == UNABSORBED else (nuisance, tail)
         since = min((answer.since for answer in dating if answer.since), default=None)
         scores = self._seen((self._tail, self._flags), tail.since or since)[:, 0]
@@ -191,11 +192,25 @@ class DriftMonitor:
             blocks=(*self._blocks, self._block(self._last(filling))) if filling else tuple(self._blocks),
         )
 
+    @property
+    def camera_moved(self) -> bool:
+        """Whether photos lie further off their place than at the fit; closer to it is nobody's worry."""
+        if words.MOVED not in self._names:
+            return False
+        column = self._names.index(words.MOVED)
+        stream = int(np.flatnonzero(self._columns == column)[0])
+        if not self._evidence.alarmed[stream]:
+            return False
+        seen = self._last(self._parts + 1 - int(self._evidence.since[stream]))
+        return bool(np.median(seen[:, column]) > np.median(self._held_out[:, column]))
+
     def _nuisance(self) -> Answer:
         shown = range(self._bulk)
         alarmed = sorted((i for i in shown if self._evidence.alarmed[i]), key=self._evidence.raised.__getitem__)
         answer = self._answer("nuisance", shown, tuple(self._names[self._columns[i]] for i in alarmed))
         leading = self._columns[alarmed[0] if alarmed else self._evidence.levels[: self._bulk].argmax()]
+        if self.camera_moved:
+            leading = self._names.index(words.MOVED)
         seen = self._seen(shown, answer.since)
         ordinary, expected = (rows[rows[:, 0] <= self._line][:, leading] for rows in (seen, self._held_out))
         if not len(seen):
@@ -299,13 +314,3 @@ class DriftMonitor:
     def _block(self, rows: np.ndarray, first: int | None = None) -> Block:
         flagged = int((rows[:, 0] > self._threshold).sum())
         return block(self._names, rows, self._parts - len(rows) + 1 if first is None else first, flagged)
-
-
-def _checked_names(normals: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
-    first = ("score", "unfiltered_score")
-    if missing := [name for name in first if name not in normals]:
-        raise NfadError(f"the held-out normals lack {' and '.join(missing)}; fit the model again with this version")
-    lengths = {name: len(values) for name, values in normals.items()}
-    if len(set(lengths.values())) != 1 or not lengths["score"]:
-        raise NfadError(f"the held-out normals need one value an image under every name, and an image; got {lengths}")
-    return (*first, *(name for name in normals if name not in first))

@@ -19,7 +19,8 @@ COVERED = "the camera is covered"
 DEFOCUSED = "the camera is out of focus"
 MISPLACED = "the camera does not see the part"
 SILENT = "no photo comes from the camera"
-CAMERA = (SILENT, FROZEN, COVERED, DEFOCUSED, MISPLACED)
+SHIFTED = "the camera has moved"  # photos are moved back and judged; how far that goes nobody knows
+CAMERA = (SILENT, FROZEN, COVERED, DEFOCUSED, MISPLACED, SHIFTED)
 VERDICTS = (STEADY, ABSORBED, UNABSORBED, DEFECTS, ABSORBED_AND_DEFECTS, UNSETTLED, UNJUDGED, *CAMERA)
 
 
@@ -88,3 +89,8 @@ def verdict(nuisance: bool, tail: bool, bulk: bool, bulk_doubtful: bool, bulk_lo
     if tail:
         return ABSORBED_AND_DEFECTS if nuisance else DEFECTS
     return ABSORBED if nuisance else STEADY
+
+
+def with_moved_camera(verdict: str) -> str:
+    """Never "absorbed": that photos are moved back ends where the part leaves the picture."""
+    return {ABSORBED: SHIFTED, ABSORBED_AND_DEFECTS: DEFECTS}.get(verdict, verdict)

@@ -15,6 +15,7 @@ from nfad.drift.state import (
     DEFECTS,
     DEFOCUSED,
     MISPLACED,
+    SHIFTED,
     SILENT,
     STEADY,
     UNABSORBED,
@@ -89,10 +90,15 @@ def frozen(count: int) -> str:
 
 
 def camera(state: str, photos: int, seconds: float) -> str:
-    """What is to be said, and nothing else, of a camera that is not stopped, but no use either."""
+    """What is to be said, and nothing else, of a camera that is not stopped, but no use either; or that has moved."""
     if state == SILENT:
         return (
             f"No photo has come for {seconds:,.0f} s: the camera, its trigger or what fetches its photos has stopped."
+        )
+    if state == SHIFTED:
+        return (
+            "Photo after photo lies further off its place than at the fit: the camera, or what holds the parts, has "
+            "moved. They are moved back before they are judged; put it right before that no longer helps."
         )
     reason = {
         COVERED: "are dark, empty or half hidden: the camera, or its lamp, is covered",
@@ -124,10 +130,15 @@ def sentence(
     if verdict == ABSORBED:
         rest = FELL if bulk.alarm else "ordinary parts score as before" + ", as far as can be told yet" * doubtful
         return f"Acquisition drift {start}, absorbed by the filter: {nuisance.effect}; {rest}."
+    if verdict == SHIFTED:
+        return (
+            f"The camera, or what holds the parts, has moved {start}: {nuisance.effect}. Photos are moved back before "
+            "they are judged; put it right before that no longer helps."
+        )
     if verdict == UNABSORBED:
         return f"Drift {start} that the filter does not absorb: {bulk.effect}{moved}; {tail.effect}."
     if verdict == DEFECTS:
-        return f"More defects {start}: {tail.effect}, while ordinary parts score as before."
+        return f"More defects {start}: {tail.effect}, while ordinary parts score as before{moved}."
     if verdict == ABSORBED_AND_DEFECTS:
         return f"Acquisition drift, absorbed by the filter, and more defects {start}: {nuisance.effect}; {tail.effect}."
     if bulk.effect == CROWDED:

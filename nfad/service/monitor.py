@@ -11,7 +11,7 @@ from dataclasses import replace
 from nfad.drift import Camera, DriftMonitor, DriftState, numbers_of, words
 from nfad.drift.camera import FAULT_FROM
 from nfad.drift.monitor import BLOCK
-from nfad.drift.state import FROZEN, SILENT
+from nfad.drift.state import ABSORBED, FROZEN, SHIFTED, SILENT, STEADY
 from nfad.errors import NfadError
 from nfad.model import Model
 from nfad.service.record import Inspection
@@ -26,7 +26,7 @@ class Monitor:
     def __init__(self, model: Model, past: Iterable[Inspection] = (), silent_after: float | None = None) -> None:
         self._lock = threading.Lock()
         self._monitor = DriftMonitor(model.normals, flag_rate=model.false_alarm_rate)
-        self._camera = Camera(silent_after)
+        self._camera = Camera(silent_after, off_at_fit=model.normals.get(words.MOVED, ()))
         inspections = list(past)
         for first in range(0, len(inspections), REPLAYED_AT_ONCE):
             self._replay(inspections[first : first + REPLAYED_AT_ONCE])
@@ -35,16 +35,20 @@ class Monitor:
         """Take in the next inspection; a judged one that lacks a number says nothing about drift. `frame` is a hash of
         its pixels, which the store does not keep."""
         with self._lock:
-            self._camera.update(inspection.time, inspection.sha256, inspection.explanation, frame)
+            self._see(inspection, frame)
             try:
                 self._monitor.update(numbers_of(inspection))
             except NfadError:
                 return
 
+    def _see(self, inspection: Inspection, frame: int | None = None) -> None:
+        moved = inspection.moved if inspection.is_judged else None
+        self._camera.update(inspection.time, inspection.sha256, inspection.explanation, frame, moved)
+
     def _replay(self, inspections: Sequence[Inspection]) -> None:
         """The same as one by one, and quicker by far; it is what a start waits for."""
         for each in inspections:
-            self._camera.update(each.time, each.sha256, each.explanation)
+            self._see(each)
         try:
             self._monitor.extend([numbers_of(each) for each in inspections])  # all of a block or nothing
         except NfadError:
@@ -54,18 +58,25 @@ class Monitor:
 
     def state(self) -> DriftState:
         with self._lock:
-            state, camera = self._monitor.state(), self._camera.state
-            if camera is None:
+            state, camera = self._monitor.state(), self._camera_state()
+            if camera is None or state.verdict == camera:
                 return state
             told = words.camera(camera, FAULT_FROM, self._camera.silence) if camera != FROZEN else ""
             told = told or words.frozen(self._camera.frames.count)
-            if state.not_judged.alarm and camera != SILENT:  # which is told first; no part passes by it
+            beside = camera == SHIFTED and state.verdict not in (
+                STEADY,
+                ABSORBED,
+            )  # its parts are judged, and may be bad
+            if beside or (state.not_judged.alarm and camera != SILENT):  # which is told first; no part passes by it
                 return replace(state, sentence=f"{state.sentence} {told}")
             return replace(state, verdict=camera, sentence=told)
 
     def camera(self) -> tuple[str | None, str, int]:
-        """Its state, None while all is well; the time of the first photo of it; photos in a row with one frame."""
+        """Its state, None while all is well; the time of the first photo of it, "" where that is not known; photos in a
+        row with one frame."""
         with self._lock:
-            state, frames = self._camera.state, self._camera.frames
-            since = {FROZEN: frames.since, SILENT: ""}.get(state or "", self._camera.since)
-            return state, since, frames.count
+            return self._camera_state(), self._camera.since, self._camera.frames.count
+
+    def _camera_state(self) -> str | None:
+        """A camera that creeps is told by evidence over many photos, one that was pushed by a few in a row."""
+        return self._camera.state or (SHIFTED if self._monitor.camera_moved else None)

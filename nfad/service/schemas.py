@@ -8,6 +8,7 @@ from typing import (
     Any,
     Literal,
     NotRequired,  # pydantic takes typing's own from Python 3.12 on
+    Self,
 )
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -81,16 +82,11 @@ class InspectionOut(InspectionRecord):
     images: Annotated[Images | None, Field(description="null once retention has removed them")]
 
     @classmethod
-    def from_inspection(cls, inspection: Inspection) -> InspectionOut:
+    def from_inspection(cls, inspection: Inspection) -> Self:
         review = None
         if inspection.review_verdict is not None:
-            review = Review.model_validate(
-                {
-                    "verdict": inspection.review_verdict,
-                    "note": inspection.review_note or "",
-                    "time": inspection.review_time or "",
-                }
-            )
+            note, time = inspection.review_note or "", inspection.review_time or ""
+            review = Review.model_validate({"verdict": inspection.review_verdict, "note": note, "time": time})
         return cls(
             **{name: getattr(inspection, name) for name in RECORD_FIELDS},
             width=inspection.width,
@@ -100,6 +96,13 @@ class InspectionOut(InspectionRecord):
             review=review,
             images=images_of(inspection) if inspection.pictures else None,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected(InspectionOut):
+    """What whoever sent the photo is answered: the inspection, and whether the camera can be believed."""
+
+    camera: Annotated[str | None, Field(description="what is wrong with the camera as of this photo, or null")] = None
 
 
 class BatchItem(BaseModel):

@@ -56,6 +56,8 @@ class Ledger:
             self._sql = sqlite3.connect(file, timeout=30, isolation_level=None)
             self._sql.execute("PRAGMA journal_mode = WAL")
             self._sql.execute("PRAGMA fullfsync = ON")  # macOS takes fsync lightly
+            # Of the default, 2 MB, a connection fills what it can over thousands of records, which looks like a leak.
+            self._sql.execute("PRAGMA cache_size = -256")
             self._sql.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with self._transaction():
                 self._prepare()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nfad.drift.camera import FAULT_FROM, FROZEN_FROM, Camera
 from nfad.drift.state import FROZEN, SILENT
 from nfad.drift.words import camera as camera_told
 from nfad.errors import NfadError
@@ -20,6 +19,7 @@ from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
 from nfad.system.platform import return_freed_memory
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
+from nfad.watch.camera import NOTED, camera_after, frame_of, of_a_stopped_camera, see, warning_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread, pause_after
 from nfad.watch.ledger import Ledger, NoRoom
 from nfad.watch.lines import Lines
@@ -92,9 +92,10 @@ class Watch:
             except OSError as error:
                 raise NfadError(f"cannot write {self._results / LINES}: {error.strerror or error}") from error
             self._lines_fail = self._gone = False
-            self._camera, self._camera_told = Camera(self._silent_after), None
-            newest = ledger.newest()
-            self._silent = newest is not None and newest.camera == SILENT  # told before this start
+            before = ledger.after(ledger.last() - NOTED, NOTED)
+            self._camera = camera_after(before, self._model, self._silent_after)
+            self._camera_told = self._camera.state
+            self._silent = bool(before) and before[-1].camera == SILENT  # told before this start
             self._recent: tuple[str, Prediction | None] = ("", None)
             self._sortings = [
                 Delivery(sorter.name, partial(sorter.file, prediction_of=self._prediction_of), ledger, self._warn)
@@ -210,7 +211,10 @@ class Watch:
         file = _fingerprint(arrival, sha256)
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         camera = copy.deepcopy(self._camera)  # a photo whose record is not taken comes again, and counts once
-        camera.update(record.time, record.sha256, record.explanation)
+        see(camera, record, None if isinstance(found, NoPrediction) else frame_of(found))
+        if camera.state == FROZEN and isinstance(found, Prediction) and found.is_judged:
+            found = of_a_stopped_camera(found)
+            record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         record = self._ledger.append(replace(record, camera=camera.state))
         self._camera = camera
         self._recent = record.id, None if isinstance(found, NoPrediction) else found
@@ -235,11 +239,8 @@ class Watch:
     def _tell_of_camera(self, image: str) -> None:
         """Once, when it begins."""
         state = self._camera.state
-        if state == FROZEN and state != self._camera_told:
-            before = f"the same file as the {FROZEN_FROM - 1} photos before it"
-            self._warn(f"{image} is {before}; has the camera stopped?")
-        elif state is not None and state != self._camera_told:
-            self._warn(f"{state}: {image} and the {FAULT_FROM - 1} photos before it are not judged for one reason")
+        if state is not None and state != self._camera_told:
+            self._warn(warning_of(state, image))
         self._camera_told = state
 
     def _pass_on(self) -> None:
@@ -264,9 +265,10 @@ class Watch:
         if record.model_sha256 != self._model.sha256 or record.threshold is None:  # no maps where a model failed
             return None
         try:
-            return self._model.predict(self._folder / as_path(record.image))
+            found = self._model.predict(self._folder / as_path(record.image))
         except Exception:  # judged before, and the record stands: only its picture is lost
             return None
+        return of_a_stopped_camera(found) if record.camera == FROZEN and found.is_judged else found
 
     def _drain(self) -> None:
         """Give the receivers a moment to take what is left, and say who did not."""

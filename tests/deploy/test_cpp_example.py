@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from onnx import TensorProto, helper
 from parts import part, parts, tiny
 from PIL import Image
 
+from nfad.deploy.seal import sealed
+from nfad.system.files import sha256_of
 from nfad.system.platform import ready_for_openvino
 
 SOURCE = Path(__file__).parents[2] / "examples" / "cpp"
@@ -98,6 +101,14 @@ def photo(tmp_path):
 ANY = {"format": 6, "narrowest": 0.0, "widest": 1e6}
 
 
+def seal(folder, metadata, key=None):
+    """model.json as an export writes it."""
+    files = {name: sha256_of(folder / name) for name in ("model.xml", "model.bin")}
+    text = json.dumps(sealed(metadata | {"files": files}, key), indent=2, ensure_ascii=False)
+    (folder / "model.json").write_text(text + "\n", encoding="utf-8")
+    return text
+
+
 def said(done):
     number = r"(-?[\d.e+-]+|-?nan|-?inf)"
     found = re.fullmatch(rf"([\w ]+)  score {number}  threshold {number}  unfiltered score {number}\n", done.stdout)
@@ -111,7 +122,7 @@ def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above)
     path, (red, _, blue) = photo
     threshold = red - 0.25 if above else red + 0.25
     metadata = ANY | {"unfiltered_threshold": 1.5, "threshold": threshold}
-    (exported / "model.json").write_text(json.dumps(metadata, indent=2))
+    seal(exported, metadata)
     verdict, score, used, unfiltered = said(judge(exported, path))
     assert verdict == ("anomalous" if above else "normal")
     assert [score, used, unfiltered] == pytest.approx([red, threshold, blue], rel=1e-4)  # six digits are printed
@@ -119,10 +130,10 @@ def test_score_and_verdict_are_those_of_the_graph(judge, exported, photo, above)
 
 def test_a_comment_in_the_image_and_any_number_are_read(judge, exported, photo):
     path, (red, _, _) = photo
-    (exported / "model.json").write_text('{"threshold":-1e1,"format":5,"narrowest":0,"widest":9}')
+    seal(exported, {"threshold": -1e-07, "format": 5, "narrowest": 0, "widest": 9})
     path.write_bytes(path.read_bytes().replace(b"P6\n", b"P6\n# by a camera\n", 1))
     verdict, score, threshold, _ = said(judge(exported, path))
-    assert (verdict, threshold) == ("anomalous", -10) and score == pytest.approx(red, rel=1e-4)
+    assert (verdict, threshold) == ("anomalous", -1e-07) and score == pytest.approx(red, rel=1e-4)
 
 
 @pytest.mark.parametrize("above", [False, True])
@@ -140,7 +151,7 @@ def test_what_the_fit_does_not_span_is_not_judged(judge, tmp_path, above, green,
     """The rule is strangeness > 1, or > 2 where the score is above every normal's, as in nfad."""
     contract(tmp_path, strangeness=True)
     metadata = ANY | {"threshold": 49.5 if above else 50.5, "highest": highest}
-    (tmp_path / "model.json").write_text(json.dumps(metadata))
+    seal(tmp_path, metadata)
     Image.fromarray(np.full((8, 6, 3), (50, green, 7), np.uint8)).save(tmp_path / "a.ppm")
     told, score, _, unfiltered = said(judge(tmp_path, tmp_path / "a.ppm"))
     wanted = ("anomalous" if above else "normal") if verdict == "judged" else "not judged"
@@ -151,7 +162,7 @@ def test_what_the_fit_does_not_span_is_not_judged(judge, tmp_path, above, green,
 def test_a_photo_of_another_shape_is_not_judged(judge, tmp_path, narrowest, verdict):
     """6 pixels wide and 8 high."""
     contract(tmp_path, strangeness=True)
-    (tmp_path / "model.json").write_text(json.dumps(ANY | {"threshold": 99, "highest": 99, "narrowest": narrowest}))
+    seal(tmp_path, ANY | {"threshold": 99, "highest": 99, "narrowest": narrowest})
     Image.fromarray(np.full((8, 6, 3), (50, 7, 7), np.uint8)).save(tmp_path / "a.ppm")
     assert said(judge(tmp_path, tmp_path / "a.ppm"))[0] == verdict
 
@@ -159,7 +170,7 @@ def test_a_photo_of_another_shape_is_not_judged(judge, tmp_path, narrowest, verd
 @pytest.mark.parametrize("broken", ["score", "unfiltered_score"])
 def test_a_score_that_is_no_number_is_never_normal(judge, tmp_path, photo, broken):
     contract(tmp_path, broken=broken)
-    (tmp_path / "model.json").write_text(json.dumps(ANY | {"threshold": 1e6}))
+    seal(tmp_path, ANY | {"threshold": 1e6})
     assert said(judge(tmp_path, photo[0]))[0] == "not judged"
 
 
@@ -185,9 +196,55 @@ def test_a_real_export_is_judged_as_python_judges_it(judge, localization, tmp_pa
         assert [score, threshold, unfiltered] == pytest.approx(wanted, rel=1e-4)
 
 
+ODD = {"name": 'Flasche “ß” 🍾\n\t"\\/\x7f', "ü": [[], {}, [1.5e-07, -0.0, True, None]], "é": {"b": 1, "a": {"z": ""}}}
+
+
+def test_a_changed_folder_is_refused(judge, exported, photo, tmp_path):
+    """Any letter of any of its files, as nfad does."""
+    folder, chance = tmp_path / "copy", random.Random(0)
+    shutil.copytree(exported, folder)
+    text = seal(folder, ANY | {"threshold": 1} | ODD)
+    said(judge(folder, photo[0]))
+    for changed in (
+        text.replace('"threshold": 1', '"threshold": 9'),
+        text.replace("Flasche", "flasche"),
+        re.sub('"files": {[^}]*}', '"files": {}', text),
+        text.replace('"format": 6,', '"format": 6, "format": 6,'),
+        text + "{}",
+    ):
+        assert changed != text
+        (folder / "model.json").write_text(changed, encoding="utf-8")
+        done = judge(folder, photo[0])
+        assert done.returncode == 2 and "model.json was" in done.stderr and done.stderr.count("\n") == 1
+    (folder / "model.json").write_text(text, encoding="utf-8")
+    for name in ("model.bin", "model.xml"):
+        whole = (folder / name).read_bytes()
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        (folder / name).write_bytes(damaged)
+        done = judge(folder, photo[0])
+        assert done.returncode == 2 and f"{name} was changed after the export (its checksum differs)" in done.stderr
+        (folder / name).write_bytes(whole)
+    said(judge(folder, photo[0]))
+
+
+@pytest.mark.parametrize("length", [16, 64, 65])
+def test_with_a_key_only_what_was_signed_with_it_is_judged(judge, exported, photo, tmp_path, length):
+    folder, mine, other = tmp_path / "copy", tmp_path / "mine.key", tmp_path / "other.key"
+    shutil.copytree(exported, folder)
+    mine.write_bytes(bytes(range(length)))
+    other.write_bytes(bytes(length))
+    seal(folder, ANY | {"threshold": 1} | ODD, mine.read_bytes())
+    said(judge(folder, photo[0]))
+    said(judge(folder, photo[0], mine))
+    assert "was not signed with this key" in judge(folder, photo[0], other).stderr
+    seal(folder, ANY | {"threshold": 1})
+    assert "was not signed with this key" in judge(folder, photo[0], mine).stderr
+
+
 def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     path, _ = photo
-    (exported / "model.json").write_text(json.dumps(ANY | {"threshold": 1}))
+    seal(exported, ANY | {"threshold": 1})
     (tmp_path / "cut.ppm").write_bytes(path.read_bytes()[:-1])
     Image.fromarray(part(1)).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
@@ -195,13 +252,17 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
     (tmp_path / "bare/model.xml").touch()
     damaged = {
         "older": '{"format": 2, "threshold": 1}',
-        "without": '{"format": 6}',
-        "absurd": '{"format": 6, "threshold": 1e9}',
+        "torn": '{"format": 6, "threshold": 1',
+        "unsealed": '{"format": 6, "threshold": 1, "files": {}}',
     }
     for name, metadata in damaged.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.xml").touch()
         (tmp_path / name / "model.json").write_text(metadata)
+    for name, metadata in {"without": {"format": 6}, "absurd": {"format": 6, "threshold": 1e9}}.items():
+        shutil.copytree(exported, tmp_path / name)
+        seal(tmp_path / name, metadata)
+    (tmp_path / "short.key").write_bytes(b"short")
     for arguments, sentence in {
         (): "usage",
         (exported, tmp_path / "absent.ppm"): "cannot be opened",
@@ -210,6 +271,10 @@ def test_bad_input_is_one_sentence(judge, exported, photo, tmp_path):
         (tmp_path / "empty", path): "export with --to openvino",
         (tmp_path / "bare", path): "names no format",
         (tmp_path / "older", path): "has another format than 5 or 6; export the model again",
+        (tmp_path / "torn", path): "was not written by `nfad export`, or is incomplete",
+        (tmp_path / "unsealed", path): "its seal differs",
+        (exported, path, tmp_path / "short.key"): "fewer than 16 bytes",
+        (exported, path, tmp_path / "absent.key"): "cannot be read",
         (tmp_path / "without", path): "names no threshold",
         (tmp_path / "absurd", path): "has a threshold that no model has",
     }.items():

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfad.drift import words
-from nfad.drift.camera import FROZEN_FROM, Camera, SameFrames, fault_of
-from nfad.drift.state import CAMERA, COVERED, DEFOCUSED, FROZEN, MISPLACED, SILENT
-from nfad.verdict.strange import BELOW_OR_ABOVE, why_strange
+from nfad.drift.camera import FROZEN_FROM, SHIFTED_FROM, Camera, SameFrames, fault_of
+from nfad.drift.state import CAMERA, COVERED, DEFOCUSED, FROZEN, MISPLACED, SHIFTED, SILENT
+from nfad.verdict.strange import BELOW_OR_ABOVE, NOT_THE_PART, why_strange
 
 FRAMES = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from([None, 1, 2])), min_size=1)
 
@@ -73,12 +73,31 @@ def test_a_camera_that_sends_nothing_is_silent_until_it_does():
     assert Camera(None, lambda: now).state is None and camera.state == SILENT
 
 
+def test_a_camera_has_moved_when_photos_in_a_row_lie_further_off_than_all_of_the_fit():
+    camera = Camera(off_at_fit=(0.01, 0.03))
+    for number in range(SHIFTED_FROM - 1):
+        camera.update(f"t{number}", str(number), "Normal.", moved=0.031)
+        assert camera.state is None
+    camera.update("none", "not judged", "Not judged.")  # says nothing of it
+    camera.update("t4", "4", "Normal.", moved=0.031)
+    assert (camera.state, camera.since) == (SHIFTED, "t0")
+    camera.update("t5", "5", "Normal.", moved=0.03)
+    assert (camera.state, camera.since) == (None, "")
+    steady = Camera(off_at_fit=(0.0, 0.0))
+    for number in range(9):  # parts are laid down by hand
+        steady.update(f"t{number}", str(number), "Normal.", moved=0.02)
+    assert steady.state is None
+
+
 def test_every_state_has_its_sentence_which_is_neither_steady_nor_absorbed():
     for state in CAMERA:
         told = words.camera(state, 3, 42) if state != FROZEN else words.frozen(3)
         assert "teady" not in told and "absorbed" not in told and told.endswith(".")
 
 
-def test_of_two_reasons_the_first_counts():
-    why = why_strange([*(-2 if name == "noise" else 0 for name in BELOW_OR_ABOVE), 3], 3)
-    assert fault_of(f"Not judged: {why}.") == MISPLACED
+@pytest.mark.parametrize(("number", "state"), [("dark", MISPLACED), ("noise", DEFOCUSED)])
+def test_of_two_reasons_the_first_counts_but_for_blur(number, state):
+    """Another part is often darker, too; out of focus no part looks like itself."""
+    outside = {"dark": 2, "noise": -2}
+    why = why_strange([*(outside[name] if name == number else 0 for name in BELOW_OR_ABOVE), 3], 3)
+    assert why.startswith(NOT_THE_PART + ";") and fault_of(f"Not judged: {why}.") == state

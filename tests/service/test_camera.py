@@ -6,12 +6,14 @@ import time
 
 import numpy as np
 import pytest
+from nails import nail
 from parts import part
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from service.serving import image, png, serving
 
-from nfad.drift.state import COVERED, FROZEN, SILENT, UNJUDGED
+from nfad import Config, Detector
+from nfad.drift.state import COVERED, FROZEN, SHIFTED, SILENT, UNJUDGED
 
 
 def dated(seed, date):
@@ -43,12 +45,12 @@ def test_a_frame_that_stands_still_is_told_and_over_with_the_next(model, tmp_pat
         send(again(1))
         told = drift(client)
         assert told["state"] == "steady" and told["same_frames"] == 2
-        send(again(2))
+        assert send(again(2))["camera"] == FROZEN and first["camera"] is None  # also for whoever sends photos
         told = drift(client)
         assert told["state"] == FROZEN and told["alarm"] and told["same_frames"] == 3
         assert told["since_time"] == first["time"] and told["sentence"].startswith("The last 3 photos show the very")
         assert "teady" not in told["sentence"] and "absorbed" not in told["sentence"]
-        send(png(8))
+        assert send(png(8))["camera"] is None
         assert drift(client)["state"] == "steady"
 
 
@@ -103,3 +105,25 @@ def test_a_covered_camera_and_one_that_is_silent_are_states_of_their_own(model, 
         assert silent["camera"] == silent["state"] == SILENT and silent["alarm"] and silent["since_time"] is None
         client.post("/v1/inspect", files=image(png(10))).raise_for_status()
         assert told()["camera"] is None
+
+
+def test_a_camera_that_creeps_has_moved_and_is_not_absorbed(tmp_path):
+    """Its photos are put back and judged; on the page's alarm, in the API and in the metrics it is a state."""
+    config = Config.preset("embedded-fast", size=128, acquisitions=36, pairs=2, false_alarm_rate=0.2)
+    fitted = Detector.fit([nail(seed, angle=0.2, at=(0.0, 0.0)) for seed in range(12)], config)
+    with serving([fitted.save(tmp_path / "part.nfad")], tmp_path) as client:
+
+        def send(seed, off):
+            buffer = io.BytesIO()
+            Image.fromarray(nail(seed, angle=0.2, at=(off, 0.0))).save(buffer, "PNG")
+            return client.post("/v1/inspect", files=image(buffer.getvalue())).json()
+
+        for step in range(40):
+            kept = send(100 + step, 0.05 * step / 40)
+            told = client.get("/v1/drift").json()
+            assert "absorbed" not in told["state"] + told["sentence"]
+        [model] = client.get("/v1/models").json()["models"]
+        assert kept["verdict"] != "not judged" and kept["moved"] > 0.02
+        assert told["camera"] == model["camera"] == SHIFTED and told["alarm"] and "has moved" in told["sentence"]
+        assert told["state"] == SHIFTED and told["since_time"] is not None
+        assert f'nfad_camera{{model="part",state="{SHIFTED}"}} 1.0' in client.get("/metrics").text

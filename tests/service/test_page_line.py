@@ -62,6 +62,24 @@ def test_the_next_part_comes_by_itself_and_a_verdict_can_be_undone(line):
     assert "%" not in page.locator("#line").inner_text()  # no statistics
 
 
+def test_no_verdict_stands_for_a_part_that_the_camera_does_not_show(line):
+    """The same frame again is normal to the model; three metres away that would be a good part."""
+    client, go = line
+    page = go(viewport={"width": 390, "height": 844})
+    wait_for_part(page, "part-3")
+    for number in range(3):
+        client.post("/v1/inspect", files=image(png(70), f"same-{number}.png")).raise_for_status()
+    page.locator("#line-verdict.not-judged", has_text="Camera stopped").wait_for()
+    assert page.evaluate("document.documentElement.scrollHeight") == 844
+    client.post("/v1/inspect", files=image(png(71), "other.png")).raise_for_status()
+    judged = page.locator("#line-verdict.normal, #line-verdict.anomalous")
+    judged.wait_for()
+    page.route("**/v1/inspections*", lambda route: route.abort())
+    page.locator("#line-verdict.not-judged", has_text="No connection").wait_for()
+    page.unroute("**/v1/inspections*")
+    judged.wait_for()
+
+
 def test_worst_first_on_request(line):
     client, go = line
     page = go()

@@ -49,6 +49,7 @@ class Station(RuleBasedStateMachine):
         assert told["verdict"] == ("not judged" if part == "black" else told["verdict"])
         if told["score"] is not None:
             assert (told["score"] > told["threshold"]) == (told["verdict"] == "anomalous")
+        told.pop("camera")  # of the moment, not of the inspection
         self.known[told["id"]] = told
         return told["id"]
 

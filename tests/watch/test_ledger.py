@@ -1,6 +1,7 @@
 import sqlite3
 
 import pytest
+from creeping import heap_in_use
 
 from nfad.errors import NfadError
 from nfad.watch.ledger import Ledger
@@ -88,3 +89,17 @@ def test_the_columns_are_the_records_fields_in_order_and_the_position(ledger, re
     wanted = added.as_dict() | {"nuisance_by_family": '{"sensor": 0.5}'}
     assert found.fetchone() == (*wanted.values(), 1)
     reader.close()
+
+
+def test_what_a_connection_remembers_stops_growing(tmp_path, record):
+    """Over months: SQLite keeps pages of the file, by default 2 MB of them, which fill up over 5,000 records."""
+    if heap_in_use() is None:
+        pytest.skip("this C library does not tell what it holds")
+    ledger = Ledger(tmp_path / "ledger.sqlite", durable=False)
+    for i in range(900):
+        ledger.append(record(f"{i}.png"))
+    before = heap_in_use()
+    for i in range(900, 2400):
+        ledger.append(record(f"{i}.png"))
+    assert heap_in_use() - before < 150_000  # with the default: 650,000
+    ledger.close()

@@ -94,8 +94,10 @@ export const CAMERA = {
   "the camera is covered": "Camera covered",
   "the camera is out of focus": "Camera out of focus",
   "the camera does not see the part": "Camera out of place",
+  "the camera has moved": "Camera moved",
 };
 export const frozen = state => state === "the camera shows the same frame";
+export const shifted = state => state === "the camera has moved"; // its photos are judged
 export const ofCamera = drift => Object.hasOwn(CAMERA, drift);
 
 // The one drift that leaves verdicts as they should be: worth knowing, not a reason to stop the line.

@@ -1,7 +1,7 @@
 // The line: the newest part large, its verdict to be read from afar, three targets for a gloved hand. No numbers.
 
 import * as api from "./api.js";
-import { byId, el, icon, isJudged, kind, moment, word } from "./dom.js";
+import { byId, CAMERA, el, icon, isJudged, kind, moment, shifted, word } from "./dom.js";
 
 const EVERY = 1000; // milliseconds between two looks
 const STEADY = 700; // a part must have been seen for so long before a touch can be meant for it
@@ -17,24 +17,34 @@ export function lineView(station) {
   let last = null; // what can be undone: the id and the review before
   let timer = 0;
   let audio = null;
+  let lost = false; // the last look was not answered
+  let trouble = ""; // what stands in the verdict's place
 
+  // No verdict stands large beside a part that the camera does not show: it may be an hour old.
+  const blind = () => {
+    const camera = station.model?.camera;
+    return worst.checked ? "" : lost ? "No connection" : shifted(camera) ? "" : (CAMERA[camera] ?? "");
+  };
   const model = () => station.model?.name;
   // What is not judged was seen by nobody yet; then the highest share of the threshold.
   const badness = each => (isJudged(each) ? each.score / each.threshold : Infinity);
 
   function show(inspection) {
-    if (inspection?.id === shown?.id) return;
+    const [same, before] = [inspection?.id === shown?.id, trouble];
+    trouble = blind();
+    if (same && trouble === before) return;
     shown = inspection;
-    since = performance.now();
-    const now = inspection?.verdict ?? "pending";
+    if (!same) since = performance.now();
+    const now = trouble ? "not judged" : (inspection?.verdict ?? "pending");
+    const said = trouble || (inspection ? word(now) : "No part yet");
     verdict.className = `line-verdict ${kind(now)}`;
-    verdict.replaceChildren(icon(now), el("span", {}, inspection ? word(now) : "No part yet"));
+    verdict.replaceChildren(icon(now), el("span", {}, said));
     const picture = inspection?.images && (now === "anomalous" ? inspection.images.map : inspection.images.photo);
-    photo.replaceChildren(...(picture ? [el("img", { src: picture, alt: `${word(now)}: ${inspection.image}` })] : []));
+    photo.replaceChildren(...(picture ? [el("img", { src: picture, alt: `${said}: ${inspection.image}` })] : []));
     name.textContent = inspection ? `${inspection.image} · ${moment(inspection.time)}` : "";
     buttons.hidden = !inspection;
     mark(inspection?.review?.verdict);
-    if (inspection) beep(TONES[now] ?? []);
+    if (trouble ? trouble !== before : inspection) beep(TONES[now] ?? []);
   }
 
   function mark(said) {
@@ -60,10 +70,15 @@ export function lineView(station) {
         if (!waiting.length) await gather();
       } else {
         const { inspections } = await api.inspections({ model: model(), limit: 1 });
+        lost = false;
         show(inspections[0] ?? null);
       }
     } catch (error) {
-      if (error.status === 401) station.fail(error); // all else the page's own look tells
+      if (error.status === 401) station.fail(error); // all else the page's own look tells, too
+      else {
+        lost = true;
+        show(shown);
+      }
     }
     if (!byId("line").hidden) timer = setTimeout(look, EVERY);
   }

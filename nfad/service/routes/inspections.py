@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
@@ -13,7 +14,7 @@ from nfad.service.models import ServedModel
 from nfad.service.queue import Ticket
 from nfad.service.record import Inspection
 from nfad.service.routes.dependencies import ConcurrentUploads, ModelName, ServiceDep, errors
-from nfad.service.schemas import Batch, BatchItem, InspectionOut
+from nfad.service.schemas import Batch, BatchItem, Inspected, InspectionOut
 from nfad.service.uploads import FIELD, OVERHEAD, Upload, checked, received
 
 router = APIRouter(prefix="/v1", tags=["Judging"])
@@ -36,7 +37,7 @@ def form(description: str, schema: dict[str, object]) -> dict[str, object]:
     responses=errors(400, 404, 408, 413, 429, 500, 507),
     openapi_extra=form("One image: PNG, JPEG, TIFF, BMP, WebP, GIF or PPM.", {**FILE}),
 )
-async def inspect(request: Request, service: ServiceDep, model: ModelName = None) -> InspectionOut:
+async def inspect(request: Request, service: ServiceDep, model: ModelName = None) -> Inspected:
     """Answered once the inspection is kept: its row committed, its photo and maps on the disk."""
     chosen, settings = service.model(model), service.settings
     chosen.queue.check_place()
@@ -49,7 +50,8 @@ async def inspect(request: Request, service: ServiceDep, model: ModelName = None
         ],
     ):
         ticket = chosen.queue.put(await asyncio.to_thread(checked, upload))
-        return InspectionOut.from_inspection(await _answer_unless_disconnected(request, ticket))
+        kept = Inspected.from_inspection(await _answer_unless_disconnected(request, ticket))
+        return replace(kept, camera=chosen.monitor.camera()[0])
 
 
 @router.post(

@@ -88,7 +88,7 @@ def drift(service: ServiceDep, model: ModelName = None) -> DriftOut:
     state = chosen.monitor.state()
     unjudged, since_time = state.not_judged, None
     camera, first, same_frames = chosen.monitor.camera()
-    if state.verdict in CAMERA:
+    if state.verdict in CAMERA and (first or state.since is None):
         since_time = first or None
     elif unjudged.since is not None:
         newer = state.photos - unjudged.since

@@ -17,7 +17,7 @@ def test_an_inspection_is_the_record_of_the_prediction_and_then_the_services_own
     detector = Detector.load(model)
     content = png(31, 80, defect)
     answer = client.post("/v1/inspect", params={"model": "part"}, files=image(content, "x.png")).json()
-    assert tuple(answer) == RECORD_FIELDS + EXTRAS
+    assert tuple(answer) == (*RECORD_FIELDS, *EXTRAS, "camera") and answer.pop("camera") is None
     prediction = detector.predict(part(31, 80, defect))
     wanted = InspectionRecord.of(
         prediction, id=answer["id"], time=answer["time"], image="x.png", sha256=hashlib.sha256(content).hexdigest(),
@@ -31,8 +31,11 @@ def test_an_inspection_is_the_record_of_the_prediction_and_then_the_services_own
 
 
 def test_openapi_describes_the_record_in_its_order(client):
-    schema = client.get("/openapi.json").json()["components"]["schemas"]["InspectionOut"]
-    assert tuple(schema["properties"]) == RECORD_FIELDS + EXTRAS == tuple(schema["required"])
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for name, more in (("InspectionOut", ()), ("Inspected", ("camera",))):
+        assert (
+            tuple(schemas[name]["properties"]) == (*RECORD_FIELDS, *EXTRAS, *more) == tuple(schemas[name]["required"])
+        )
 
 
 def test_a_batch_tells_of_each_file(client):
