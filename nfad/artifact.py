@@ -37,7 +37,7 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 12
+FORMAT = 13
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -87,6 +87,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "pose": detector.pose and {name: getattr(detector.pose, name) for name in ("ratio", "half", "even")},
         "beside": detector.beside and _header(detector.beside),
         "joined": detector.joined,
+        "split": detector.scorer.split,
     }
 
 
@@ -149,11 +150,12 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
-    """Before format 9 no part was turned; before 12 two looks had a score each."""
+    """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not."""
     beside = header["beside"] and _as_it_was(header["beside"])
     return {
         "pose": None,
         "joined": "scores",
+        "split": "hard",
         **header,
         "config": {"pose": "as taken", **header["config"]},
         "beside": beside,
@@ -288,7 +290,8 @@ def _scorer(config: Config, header: Mapping[str, Any], tensors: dict[str, Tensor
     )
     photo = tensors.get("reading.photo", torch.zeros(len(NUMBERS)))  # before format 11 it told nothing of the light
     reading = header["reading"] and Reading(weights=tensors["reading.weights"], photo=photo, **header["reading"])
-    kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
+    kept = {"tau": header["tau"], "split": header["split"], "placed": placed, "reading": reading}
+    kept |= scorer_settings(config)
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
         student = Student.from_state(config, teacher.channels, state, grid=teacher.grid).to(teacher.device)
