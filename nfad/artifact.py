@@ -135,18 +135,8 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         config |= dict.fromkeys(GATED)
         maps.pop("localization", None)
     changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
-    return _as_it_was(
-        {
-            **header,
-            **changed,
-            "config": config,
-            "reading": None,
-            "choice": None,
-            "ratios": ANY_RATIO,
-            "beside": None,
-            "format": FORMAT,
-        }
-    )
+    absent = dict.fromkeys(("reading", "choice", "beside"))
+    return _as_it_was({**header, **changed, **absent, "config": config, "ratios": ANY_RATIO, "format": FORMAT})
 
 
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
