@@ -87,6 +87,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "pose": detector.pose and {name: getattr(detector.pose, name) for name in ("ratio", "half", "even", "trimmed")},
         "beside": detector.beside and _header(detector.beside),
         "joined": detector.joined,
+        "split": detector.scorer.split,
     }
 
 
@@ -134,26 +135,17 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
         config |= dict.fromkeys(GATED)
         maps.pop("localization", None)
     changed = {"held_out": renamed(header["held_out"]), "normals": renamed(header["normals"]), "normal_maps": maps}
-    return _as_it_was(
-        {
-            **header,
-            **changed,
-            "config": config,
-            "reading": None,
-            "choice": None,
-            "ratios": ANY_RATIO,
-            "beside": None,
-            "format": FORMAT,
-        }
-    )
+    absent = dict.fromkeys(("reading", "choice", "beside"))
+    return _as_it_was({**header, **changed, **absent, "config": config, "ratios": ANY_RATIO, "format": FORMAT})
 
 
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
-    """Before format 9 no part was turned; before 12 two looks had a score each."""
+    """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not."""
     beside = header["beside"] and _as_it_was(header["beside"])
     return {
         "pose": None,
         "joined": "scores",
+        "split": "hard",
         **header,
         "config": {"pose": "as taken", **header["config"]},
         "beside": beside,
@@ -289,7 +281,8 @@ def _scorer(config: Config, header: Mapping[str, Any], tensors: dict[str, Tensor
     )
     photo = tensors.get("reading.photo", torch.zeros(len(NUMBERS)))  # before format 11 it told nothing of the light
     reading = header["reading"] and Reading(weights=tensors["reading.weights"], photo=photo, **header["reading"])
-    kept = {"tau": header["tau"], "placed": placed, "reading": reading, **scorer_settings(config)}
+    kept = {"tau": header["tau"], "split": header["split"], "placed": placed, "reading": reading}
+    kept |= scorer_settings(config)
     if config.reference == "student":
         state = {k.removeprefix("student."): v for k, v in tensors.items() if k.startswith("student.")}
         student = Student.from_state(config, teacher.channels, state, grid=teacher.grid).to(teacher.device)

@@ -103,9 +103,19 @@ def ship(
         runtime, limits = Runtime.load(folder), limits_of(options.precision, detector)
         parity = compare(beside or detector, runtime, images, source, limits, progress)
         if not parity.passed:
-            raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {parity}")
+            told = f"{parity}{_if_split_hard(detector)}"
+            raise NfadError(f"the exported graph does not agree with torch, so nothing was written: {told}")
         metadata = write_metadata(folder, metadata | {"parity": parity.as_dict()}, options.key)
     return metadata, parity
+
+
+def _if_split_hard(detector: Detector) -> str:
+    """Of a step by which it may be that no graph can agree."""
+    if not detector.config.foreground or detector.scorer.split == "soft":
+        return ""
+    return (
+        ". Rounding may decide what this model takes for background, which it does not of one fitted anew: fit it again"
+    )
 
 
 def metadata_of(detector: Detector, model: Path, options: Options) -> dict[str, Any]:

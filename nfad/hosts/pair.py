@@ -13,7 +13,7 @@ from nfad.hosts.backbone import TeacherMaps, as_map, square_images
 from nfad.hosts.filter import NuisanceFilter
 from nfad.hosts.host import HostScores, Project
 from nfad.operator.readout import discrepancy
-from nfad.reference.scoring import on_foreground
+from nfad.reference.foreground import on_foreground
 from nfad.vision.maps import image_score, pixel_maps
 
 
@@ -52,7 +52,7 @@ class Pair:
             tokens, expected = (_through(project, blocks) for blocks in (tokens, expected))
         gaps = torch.stack([discrepancy(t, s) for t, s in zip(tokens, expected, strict=True)]).mean(dim=0)
         if prior is not None:
-            gaps = on_foreground(gaps, prior)
+            gaps = on_foreground(gaps, self.detector.scorer.part(prior))
         maps = pixel_maps(gaps, config.size, config.sigma)
         return HostScores(image_score(maps, config.scored_fraction).to(images.device), maps.to(images.device))
 

@@ -22,13 +22,14 @@ from nfad.config import Config
 from nfad.operator import ReadOut, discrepancy
 from nfad.operator.gate import magnitude
 from nfad.operator.readout import Coefficients, coefficients, read_coefficients
+from nfad.reference.foreground import on_foreground
 from nfad.reference.linear import Linear, compare_both
 from nfad.reference.nearest import Nearest
 from nfad.reference.placed import Placed
 from nfad.reference.reading import Reading, coordinates
 from nfad.reference.student import Student
 from nfad.vision.maps import image_score, pixel_maps
-from nfad.vision.prior import foreground_tokens
+from nfad.vision.prior import foreground_tokens, foreground_weights
 
 Tokens = Sequence[Float[Tensor, "image token _"]]
 Blocks = tuple[Nearest, ...] | tuple[Linear, ...]  # a closed-form reference, one a block
@@ -58,16 +59,6 @@ def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor
     return token_map - token_map.sort(dim=1).values[:, (token_map.shape[1] - 1) // 2, None]  # median() has no export
 
 
-def on_foreground(
-    token_map: Float[Tensor, "image token"], prior: Float[Tensor, "image token"]
-) -> Float[Tensor, "image token"]:
-    """Only the part counts: background tokens take the median of the image's foreground."""
-    part = foreground_tokens(prior)
-    ordered = token_map.masked_fill(~part, torch.inf).sort(dim=1).values
-    middle = (part.sum(dim=1, keepdim=True) - 1).clamp(min=0) // 2
-    return torch.where(part, token_map, ordered.gather(1, middle))
-
-
 def where_shown(
     token_map: Float[Tensor, "image token"], shown: Float[Tensor, "image token"] | None
 ) -> Float[Tensor, "image token"]:
@@ -90,6 +81,7 @@ class Scorer:
     common_mode: bool = False  # subtract each filtered map's own median
     placed: tuple[Placed, ...] | None = None  # whose map is then the detection's, in place of the filtered one
     reading: Reading | None = None  # reads the filtered maps in their own light
+    split: str = "soft"  # or (before format 13) "hard": of part and background
 
     @property
     def maps(self) -> tuple[str, ...]:
@@ -116,7 +108,8 @@ class Scorer:
         if filtered is not None:
             out = dataclasses.replace(out, detection=torch.stack(filtered).mean(dim=0))
         if prior is not None:
-            out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), prior) for name in self.maps})
+            part = self.part(prior)
+            out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), part) for name in self.maps})
         if self.common_mode:
             out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
         if self.placed is not None:
@@ -135,8 +128,12 @@ class Scorer:
     ) -> Float[Tensor, "image token"]:
         """What placed references say of these tokens, before they are read in their light."""
         found = torch.stack([each(block) for each, block in zip(placed, tokens, strict=True)]).mean(dim=0)
-        found = found if prior is None else on_foreground(found, prior)
+        found = found if prior is None else on_foreground(found, self.part(prior))
         return without_common_mode(found) if self.common_mode else found
+
+    def part(self, prior: Float[Tensor, "image token"]) -> Float[Tensor, "image token"] | Bool[Tensor, "image token"]:
+        """How much of each token lies on the part, or whether it does."""
+        return foreground_weights(prior) if self.split == "soft" else foreground_tokens(prior)
 
     def predicted(self, views: Float[Tensor, "image 3 size size"]) -> list[Tensor] | None:
         """What a student, if it is one, expects of these views."""

@@ -28,7 +28,6 @@ from nfad.system.results import ResultCache
 from nfad.vision.defects import KINDS, with_defect
 from nfad.vision.images import load_part, to_view
 from nfad.vision.maps import image_score
-from nfad.vision.prior import foreground_tokens
 
 FORMAT = 3  # raise it when an edit or a defect changes: what was measured before is then measured again
 DRAWS = 30  # of a defect, before the last one is taken as it is
@@ -226,7 +225,7 @@ def _scores_of(kept: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[fl
 
 
 def _part(detector: Detector, views: Tensor) -> Tensor:
-    """Which pixels the model takes for the part, token by token."""
-    tokens = foreground_tokens(detector.teacher.tokens_and_prior(views)[1])
+    """Which pixels the model takes for the part rather than for background, token by token."""
+    tokens = detector.scorer.part(detector.teacher.tokens_and_prior(views)[1])
     grid = detector.teacher.grid
     return F.interpolate(tokens.float().reshape(-1, 1, grid, grid), views.shape[2:], mode="nearest") > 0.5

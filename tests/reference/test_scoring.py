@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from nfad.operator import MomentFitter, discrepancy
 from nfad.reference.linear import Linear
-from nfad.reference.scoring import Operator, Scorer, calibrate, on_foreground, without_common_mode
+from nfad.reference.scoring import Operator, Scorer, calibrate, without_common_mode
 
 GENERATOR = torch.Generator().manual_seed(0)
 CHANNELS = 24
@@ -112,15 +112,6 @@ def test_a_lift_of_the_whole_map_is_common_mode_and_a_spike_is_not():
     torch.testing.assert_close(without_common_mode(lifted), without_common_mode(level))
     level[:, 3] += 10
     assert (without_common_mode(level)[:, 3] > 9).all()
-
-
-def test_background_deviations_do_not_count():
-    prior = torch.full((1, 8, 8), 0.2)
-    prior[:, 2:6, 2:6] = 0.9
-    deviation = torch.rand(1, 8, 8, generator=GENERATOR) * 0.1
-    deviation[:, 0, 0], deviation[:, 3, 3] = 5.0, 4.0
-    kept = on_foreground(deviation.flatten(1), prior.flatten(1)).reshape(8, 8)
-    assert kept[0, 0] < 0.2 and kept[3, 3] == 4.0
 
 
 def test_calibration_takes_the_median_normals_participation():
