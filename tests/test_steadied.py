@@ -1,11 +1,14 @@
 """Parts that lie alike: photos by a nudged camera are put back where they lie. Chosen, kept, exported, told."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from commands import nfad
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nails import nail
 from parts import parts, tiny
 from PIL import Image
@@ -113,6 +116,49 @@ def test_a_model_before_format_12_evens_nothing(detector, model, tmp_path):
     assert header["pose"].pop("even") == detector.pose.even > 0
     old = _write({**header, "format": 11}, tensors, tmp_path / "old.nfad")
     assert Detector.load(old).pose.even == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(x=st.floats(-0.2, 0.2), y=st.floats(-0.2, 0.2), grid=st.sampled_from([8, 16, 32]))
+def test_a_token_counts_by_how_much_of_it_the_photo_shows(pose, x, y, grid):
+    """All of it fully, half of it or less not at all: by the lengths, along and across, that lie within the photo."""
+    edges = np.linspace(-1, 1, grid + 1)
+    across, down = (
+        np.clip(np.minimum(edges[1:] + by, 1) - np.maximum(edges[:-1] + by, -1), 0, None) * grid / 2 for by in (x, y)
+    )
+    wanted = np.clip(2 * np.outer(down, across) - 1, 0, None).ravel()
+    box = torch.tensor([[[1.0, 0.0, x], [0.0, 1.0, y]]])
+    np.testing.assert_allclose(pose.shown(box, grid)[0].numpy(), wanted, atol=grid * 1e-6)
+
+
+def test_tokens_of_a_still_photo_all_count_and_a_turned_one_s_hardly_more_by_a_hair(pose):
+    still = torch.eye(2, 3)[None]
+    assert torch.equal(pose.shown(still, 16), torch.ones(1, 256))
+    turned = torch.tensor([[[0.9986, -0.0523, 0.03], [0.0523, 0.9986, -0.05]]])  # by 3 degrees, and aside
+    moved = pose.shown(turned, 16)
+    assert 0.7 < float(moved.mean()) < 1
+    assert float((pose.shown(turned + 1e-6, 16) - moved).abs().max()) < 1e-4  # no step that rounding could decide
+
+
+def test_what_a_moved_photo_does_not_show_does_not_count(detector):
+    """Its last pixels are drawn out beyond the edge: streaks where there is noise, which no normal has."""
+    blind = replace(detector, pose=replace(detector.pose, trimmed=False))
+
+    def score(model, **by):
+        noise = np.random.default_rng(0).normal(0, 25, (12, *lying(0).shape))
+        photos = [(lying(seed, **by) + noise[seed - 60]).clip(0, 255).astype(np.uint8) for seed in range(60, 72)]
+        return float(np.mean([each.score for each in model.predict(photos)]))
+
+    assert score(blind, **MOVED) > 1.5 * score(blind)
+    assert score(detector, **MOVED) < 1.2 * score(detector)
+    assert score(detector) == pytest.approx(score(blind), rel=0.05)  # hardly moved, so all of it is shown
+
+
+def test_a_model_before_format_13_counts_all_of_a_moved_photo(detector, model, tmp_path):
+    header, tensors = read_header(model)
+    assert header["pose"].pop("trimmed") is detector.pose.trimmed is True
+    old = _write({**header, "format": 12}, tensors, tmp_path / "old.nfad")
+    assert Detector.load(old).pose.trimmed is False
 
 
 def test_a_part_that_lies_far_off_stays_there(pose):

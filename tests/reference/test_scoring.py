@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from nfad.operator import MomentFitter, discrepancy
 from nfad.reference.linear import Linear
-from nfad.reference.scoring import Operator, Scorer, calibrate, without_common_mode
+from nfad.reference.scoring import Operator, Scorer, calibrate, where_shown, without_common_mode
 
 GENERATOR = torch.Generator().manual_seed(0)
 CHANNELS = 24
@@ -118,3 +118,10 @@ def test_calibration_takes_the_median_normals_participation():
     scorer, tokens = build()
     calibrated = calibrate(scorer, lambda: [(tokens, None, None, None)])
     assert calibrated.tau == pytest.approx(float(scorer(tokens).participation.quantile(0.5)))
+
+
+def test_what_is_not_shown_is_as_ordinary_as_the_median_token():
+    found, shown = torch.tensor([[5.0, 1.0, 2.0, 3.0, 9.0]]), torch.tensor([[0.0, 1.0, 1.0, 1.0, 0.5]])
+    before = found.clone()
+    torch.testing.assert_close(where_shown(found, shown), torch.tensor([[3.0, 1.0, 2.0, 3.0, 6.0]]))
+    assert torch.equal(found, before) and where_shown(found, None) is found
