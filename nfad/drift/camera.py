@@ -14,9 +14,7 @@ from nfad.verdict.strange import BELOW_OR_ABOVE, NOT_THE_PART
 
 FROZEN_FROM = 3  # photos in a row with the same frame; two are a request that was sent again
 FAULT_FROM = 3  # photos in a row that are not judged for a reason that lies with the camera
-SHIFTED_FROM = (
-    5  # in a row, further off than all n normals of the fit: by chance once in (n + 5 choose 5), n = 20: 53,130
-)
+SHIFTED_FROM = 5  # in a row, further off than all n normals of the fit: by chance once in (n + 5 choose 5) photos
 REASONS = {  # by the words of the explanation, which is all that every record of a photo has
     COVERED: (
         BELOW_OR_ABOVE["brightness"][0], BELOW_OR_ABOVE["dark"][1],

@@ -63,10 +63,7 @@ class Monitor:
                 return state
             told = words.camera(camera, FAULT_FROM, self._camera.silence) if camera != FROZEN else ""
             told = told or words.frozen(self._camera.frames.count)
-            beside = camera == SHIFTED and state.verdict not in (
-                STEADY,
-                ABSORBED,
-            )  # its parts are judged, and may be bad
+            beside = camera == SHIFTED and state.verdict not in (STEADY, ABSORBED)  # parts are judged, and may be bad
             if beside or (state.not_judged.alarm and camera != SILENT):  # which is told first; no part passes by it
                 return replace(state, sentence=f"{state.sentence} {told}")
             return replace(state, verdict=camera, sentence=told)
