@@ -38,7 +38,7 @@ RANGES: dict[str, Range] = {
     "colour": Range(-0.35, 0.35),  # log gain of a channel
     "ramp": Range(0.0, 0.5),  # ± at opposite edges, in any direction
     "spot": Range(0.4, 2.3, log=True),  # gain at its centre; radius .2–.5 of the side, anywhere
-    "blur": Range(0.0, 3.0),  # σ in pixels of a view of 256²
+    "blur": Range(0.0, 3.0),  # σ in pixels of a view of 256²: a Gaussian's, or that of a disk of twice the radius
     "offset": Range(-0.25, 0.4),  # stray light, black level
     "contrast": Range(0.2, 1.8, log=True),  # about the image's mean
     "gamma": Range(0.45, 2.2, log=True),
@@ -149,15 +149,29 @@ def _spot(view: View, strength: float, generator: Generator) -> View:
     return view * (1 + (strength - 1) * bump)
 
 
-def _blur(view: View, strength: float, _: Generator) -> View:
-    sigma = strength * view.shape[-1] / 256
+def _blur(view: View, strength: float, generator: Generator) -> View:
+    """Soft or, as often, out of focus, which no Gaussian looks like: a disk, whose edge shows at every edge."""
+    sigma, out_of_focus = strength * view.shape[-1] / 256, torch.rand(1, generator=generator) < 0.5
     if sigma < 0.2:
         return view
+    if out_of_focus:
+        return defocused(view, 2 * sigma)  # of the same spread
     reach = min(int(4 * sigma + 0.5), view.shape[-1] - 1)
     taps = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / sigma) ** 2)
     taps = (taps / taps.sum()).repeat(3, 1, 1, 1)
     padded = F.pad(view[None], (reach,) * 4, mode="reflect")
     return F.conv2d(F.conv2d(padded, taps, groups=3), taps.transpose(2, 3), groups=3)[0]
+
+
+def defocused(view: View, radius: float) -> View:
+    """Every point a disk of this radius, in pixels; as a product of spectra, for a large view's disk has many."""
+    reach = min(math.ceil(radius), view.shape[-1] - 1)
+    axis = torch.arange(-reach, reach + 1)
+    disk = (radius + 0.5 - (axis[:, None] ** 2 + axis**2).sqrt()).clamp(0, 1)
+    padded = F.pad(view[None], (reach,) * 4, mode="reflect")[0]
+    size = padded.shape[1:]
+    spectrum = torch.fft.rfft2(padded) * torch.fft.rfft2(disk / disk.sum(), s=size)
+    return torch.fft.irfft2(spectrum, s=size)[:, 2 * reach :, 2 * reach :].contiguous()
 
 
 def _offset(view: View, strength: float, _: Generator) -> View:

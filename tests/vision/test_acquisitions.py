@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from parts import part
-from scipy.ndimage import uniform_filter
+from scipy.ndimage import convolve, uniform_filter
 
-from nfad.vision.acquisitions import KINDS, RANGES, TOGETHER, VISIBLE, Acquisition, acquired, draw
+from nfad.vision.acquisitions import KINDS, RANGES, TOGETHER, VISIBLE, Acquisition, acquired, defocused, draw
 
 seeds = st.integers(0, 2**31)
 VIEWS = [torch.from_numpy(part(seed, 64)).permute(2, 0, 1).float() / 255 for seed in range(4)]
@@ -128,14 +128,41 @@ def test_noise_is_what_noiseless_leaves_out():
     assert float(left.std()) == pytest.approx(0.1, rel=0.1)
 
 
-def test_blur_goes_with_the_side_of_the_view():
+@pytest.mark.parametrize("seed", range(4))
+def test_blur_goes_with_the_side_of_the_view(seed):
     """The same lens in front of a finer sensor: a point spreads over twice as many pixels."""
 
     def spread(side):
         view = torch.zeros(3, side, side)
         view[:, side // 2, side // 2] = 1
-        row = Acquisition((("blur", 3.0),), 0)(view)[0, side // 2]
+        row = Acquisition((("blur", 3.0),), seed)(view)[0].sum(dim=0)
         row = row / row.sum()
         return float((row * (torch.arange(side) - side // 2) ** 2).sum().sqrt())
 
     assert spread(256) == pytest.approx(3, rel=0.02) and spread(512) == pytest.approx(6, rel=0.02)
+
+
+@given(st.floats(0.5, 9), st.integers(0, 3))
+def test_out_of_focus_every_point_is_a_disk(radius, index):
+    reach = int(np.ceil(radius))
+    rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    disk = np.clip(radius + 0.5 - np.hypot(rows, columns), 0, 1)
+    view = VIEWS[index].double().numpy()
+    wanted = np.stack([convolve(channel, disk / disk.sum(), mode="mirror") for channel in view])
+    found = defocused(VIEWS[index], radius)
+    np.testing.assert_allclose(found.numpy(), wanted, atol=64 * np.finfo(np.float32).eps)
+
+
+def test_blur_is_soft_or_out_of_focus_by_the_same_spread():
+    point = torch.zeros(3, 65, 65)
+    point[:, 32, 32] = 1
+    along = (torch.arange(65.0) - 32).square()
+    shapes = set()
+    for seed in range(20):
+        found = KINDS["blur"](point, 3.0 * 256 / 65, generator(seed))[0]
+        assert float(found.sum()) == pytest.approx(1, abs=1e-4)
+        assert float((found.sum(dim=0) * along).sum()) == pytest.approx(9, rel=0.1)
+        shapes.add(
+            bool(found[32, 32] < 1.01 * found[32, 35])
+        )  # a disk is as bright at half its radius as in the middle
+    assert shapes == {True, False}
