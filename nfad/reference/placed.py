@@ -71,7 +71,7 @@ class Placed:
 
     def __call__(self, tokens: Float[Tensor, "image token channel"]) -> Float[Tensor, "image token"]:
         """Mean square of the whitened deviation: about 1 for a normal."""
-        means = by_token(self.means, tokens.shape[1])
+        means = by_token(self.means, int(tokens.shape[1]))  # int(): the older ONNX exporter's shapes are tensors
         if len(self.white) == 1:
             return (tokens @ self.white[0] - means).square().mean(dim=-1)
         grouped = by_region(tokens, len(self.white))
@@ -124,7 +124,7 @@ def by_region(tokens: Float[Tensor, "image token channel"], regions: int) -> Flo
     """The tokens of each square region, row by row; one region is all of them, square or not."""
     if regions == 1:
         return tokens[None]
-    side, grid = math.isqrt(regions), math.isqrt(tokens.shape[1])
+    side, grid = math.isqrt(regions), math.isqrt(int(tokens.shape[1]))
     step = grid // side
     square = tokens.reshape(len(tokens), side, step, side, step, -1)
     return square.permute(1, 3, 0, 2, 4, 5).reshape(regions, len(tokens), step * step, -1)
