@@ -144,8 +144,13 @@ class Prediction:
         told = f"Anomalous {where}: {score}" if self.is_anomalous else f"Normal: {score}, highest {where}"
         also = ", too" if self.is_anomalous == self.unfiltered_is_anomalous else ""
         told += f"; unfiltered it is {self.unfiltered_verdict}{also}."
-        aside = f" The photo lay {self.moved:.1%} of its side off, and was moved back." if self.moved >= ASIDE else ""
-        return f"{told} {self._filtered_told()}{aside}"
+        return f"{told} {self._filtered_told()}{self._moved_told()}"
+
+    def _moved_told(self) -> str:
+        if not self.moved >= ASIDE:  # NaN neither
+            return ""
+        off = f"The photo lay {self.moved:.1%} of its side off, and was moved back"
+        return f" {off}: what it no longer shows was not judged."
 
     def _filtered_told(self) -> str:
         """How much of the deviation was nuisance, and of which kind."""

@@ -191,7 +191,7 @@ def test_what_was_moved_is_told(detector):
     for seed in (40, 41, 42):
         found = detector.predict(lying(seed, **MOVED))
         assert found.moved == pytest.approx(by, abs=0.015)
-        assert f" The photo lay {found.moved:.1%} of its side off, and was moved back." in found.explain()
+        assert f" The photo lay {found.moved:.1%} of its side off, and was moved back: what it no" in found.explain()
         assert "moved back" not in detector.predict(lying(seed)).explain()
 
 
