@@ -107,8 +107,7 @@ class Camera:
 def fault_of(explanation: str) -> str | None:
     """What an explanation says against the camera, if it does; of several reasons the first.
 
-    But for blur: out of focus no part looks like itself, and that would always be told first (real bottles, σ of 12 and
-    20 of 256 pixels).
+    But for blur: out of focus no part looks like itself, and that would always be told first.
     """
     if any(word in explanation for word in REASONS[DEFOCUSED]):
         return DEFOCUSED
