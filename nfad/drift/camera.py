@@ -5,11 +5,13 @@ All but the moved one say nothing of parts: photos that lie off their place are 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nfad.drift.state import COVERED, DEFOCUSED, FROZEN, MISPLACED, SHIFTED, SILENT
-from nfad.records import ASIDE
+from nfad.records import ASIDE, Prediction
 from nfad.verdict.strange import BELOW_OR_ABOVE, NOT_THE_PART
 
 FROZEN_FROM = 3  # photos in a row with the same frame; two are a request that was sent again
@@ -23,6 +25,10 @@ REASONS = {  # by the words of the explanation, which is all that every record o
     DEFOCUSED: (BELOW_OR_ABOVE["noise"][0],),
     MISPLACED: (NOT_THE_PART,),
 }  # fmt: skip
+STOPPED = (
+    f"it shows the very same frame as the {FROZEN_FROM - 1} photos before it: the camera, or what fetches its photos, "
+    "has stopped"
+)
 
 
 class SameFrames:
@@ -102,6 +108,11 @@ class Camera:
         """The time of the first photo of its state, "" if it is silent or well."""
         by_state = {SILENT: "", FROZEN: self.frames.since, SHIFTED: self._off_since, None: ""}
         return by_state.get(self.state, self._fault_since)
+
+
+def of_a_stopped_camera(found: Prediction) -> Prediction:
+    """Whatever lies before the camera now, this is not its photo: neither good nor bad."""
+    return replace(found, is_anomalous=False, p_value=math.nan, why_not_judged=STOPPED) if found.is_judged else found
 
 
 def fault_of(explanation: str) -> str | None:

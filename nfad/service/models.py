@@ -9,12 +9,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from nfad.drift.camera import of_a_stopped_camera
 from nfad.drift.state import CAMERA, FROZEN
 from nfad.errors import NfadError
 from nfad.model import Model
@@ -92,6 +93,7 @@ class ServedModel:
 
     def keep(self, results: Sequence[Result]) -> list[Inspection]:
         """Write the pictures, then all rows in one transaction: whatever has a row has its pictures."""
+        results = self._with_stopped(results)
         inspections, since = [self._inspection(each) for each in results], time.perf_counter()
         self._pictures.put(
             [
@@ -121,6 +123,14 @@ class ServedModel:
             self._metrics.inspections.labels(self.name, inspection.verdict).inc()
             self._metrics.seconds.labels(self.name).observe(now - each.ticket.since)
         return inspections
+
+    def _with_stopped(self, results: Sequence[Result]) -> list[Result]:
+        """None of them judged whose photo shows that the camera has stopped."""
+        stopped = self.monitor.stopped_at((each.ticket.upload.sha256, each.frame) for each in results)
+        return [
+            replace(each, prediction=of_a_stopped_camera(each.prediction)) if is_stopped else each
+            for each, is_stopped in zip(results, stopped, strict=True)
+        ]
 
     def _replayed_monitor(self) -> Monitor:
         past = self._store.latest(self.name, self.sha256, REPLAYED)

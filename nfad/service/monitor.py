@@ -3,13 +3,14 @@ from the store."""
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from nfad.drift import Camera, DriftMonitor, DriftState, numbers_of, words
-from nfad.drift.camera import FAULT_FROM
+from nfad.drift.camera import FAULT_FROM, FROZEN_FROM, STOPPED
 from nfad.drift.monitor import BLOCK
 from nfad.drift.state import ABSORBED, FROZEN, SHIFTED, SILENT, STEADY
 from nfad.errors import NfadError
@@ -36,23 +37,35 @@ class Monitor:
         its pixels, which the store does not keep."""
         with self._lock:
             self._see(inspection, frame)
-            try:
-                self._monitor.update(numbers_of(inspection))
-            except NfadError:
-                return
+            if shows_a_part(inspection):
+                with suppress(NfadError):
+                    self._monitor.update(numbers_of(inspection))
+
+    def stopped_at(self, photos: Iterable[tuple[str, int]]) -> list[bool]:
+        """For each of the photos that come next (the hashes of its file and of its pixels) whether it shows that the
+        camera has stopped. Nothing is taken in: what cannot be kept is sent again, and counts once."""
+        with self._lock:
+            frames, stopped = copy.copy(self._camera.frames), []
+        for sha256, frame in photos:
+            frames.update("", sha256, frame)
+            stopped.append(frames.frozen)
+        return stopped
 
     def _see(self, inspection: Inspection, frame: int | None = None) -> None:
         moved = inspection.moved if inspection.is_judged else None
         self._camera.update(inspection.time, inspection.sha256, inspection.explanation, frame, moved)
+        if not shows_a_part(inspection):  # perhaps by its pixels, which the store does not keep
+            self._camera.frames.count = max(self._camera.frames.count, FROZEN_FROM)
 
     def _replay(self, inspections: Sequence[Inspection]) -> None:
         """The same as one by one, and quicker by far; it is what a start waits for."""
         for each in inspections:
             self._see(each)
+        parts = [each for each in inspections if shows_a_part(each)]
         try:
-            self._monitor.extend([numbers_of(each) for each in inspections])  # all of a block or nothing
+            self._monitor.extend([numbers_of(each) for each in parts])  # all of a block or nothing
         except NfadError:
-            for each in inspections:
+            for each in parts:
                 with suppress(NfadError):
                     self._monitor.update(numbers_of(each))
 
@@ -77,3 +90,8 @@ class Monitor:
     def _camera_state(self) -> str | None:
         """A camera that creeps is told by evidence over many photos, one that was pushed by a few in a row."""
         return self._camera.state or (SHIFTED if self._monitor.camera_moved else None)
+
+
+def shows_a_part(inspection: Inspection) -> bool:
+    """A photo of a camera that has stopped says nothing of the parts, not even that they cannot be judged."""
+    return STOPPED not in inspection.explanation

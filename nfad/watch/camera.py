@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from nfad.drift.camera import FAULT_FROM, FROZEN_FROM, SHIFTED_FROM, Camera
 from nfad.drift.state import FROZEN, SHIFTED
@@ -16,10 +14,6 @@ from nfad.records import Prediction
 from nfad.watch.record import WatchRecord
 
 NOTED = max(FAULT_FROM, FROZEN_FROM, SHIFTED_FROM)  # records that tell its state
-STOPPED = (
-    f"it shows the very same frame as the {FROZEN_FROM - 1} photos before it: the camera, or what fetches its photos, "
-    "has stopped"
-)
 
 
 def camera_after(records: Sequence[WatchRecord], model: Model, silent_after: float | None) -> Camera:
@@ -41,11 +35,6 @@ def see(camera: Camera, record: WatchRecord, frame: int | None = None) -> None:
 def frame_of(found: Prediction) -> int:
     """The same pixels give the same maps to the last bit; a program may write another date into every file."""
     return zlib.crc32(found.map.tobytes(), zlib.crc32(found.unfiltered_map.tobytes()))
-
-
-def of_a_stopped_camera(found: Prediction) -> Prediction:
-    """Whatever lies before the camera now, this is not its photo: neither good nor bad."""
-    return replace(found, is_anomalous=False, p_value=math.nan, why_not_judged=STOPPED)
 
 
 def warning_of(state: str, image: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from nfad.drift.camera import of_a_stopped_camera
 from nfad.drift.state import FROZEN, SILENT
 from nfad.drift.words import camera as camera_told
 from nfad.errors import NfadError
@@ -19,7 +20,7 @@ from nfad.records import NOT_JUDGED, UNREADABLE, Prediction
 from nfad.system.files import locked, ready_folder, sha256_of
 from nfad.system.platform import return_freed_memory
 from nfad.watch.arrivals import Arrival, Arrivals, status_of
-from nfad.watch.camera import NOTED, camera_after, frame_of, of_a_stopped_camera, see, warning_of
+from nfad.watch.camera import NOTED, camera_after, frame_of, see, warning_of
 from nfad.watch.delivery import Delivery, Sender, SenderThread, pause_after
 from nfad.watch.ledger import Ledger, NoRoom
 from nfad.watch.lines import Lines
@@ -212,7 +213,7 @@ class Watch:
         record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         camera = copy.deepcopy(self._camera)  # a photo whose record is not taken comes again, and counts once
         see(camera, record, None if isinstance(found, NoPrediction) else frame_of(found))
-        if camera.state == FROZEN and isinstance(found, Prediction) and found.is_judged:
+        if camera.state == FROZEN and isinstance(found, Prediction):
             found = of_a_stopped_camera(found)
             record = record_of(found, file, arrival.arrived, self._model, self._name, milliseconds)
         record = self._ledger.append(replace(record, camera=camera.state))
@@ -268,7 +269,7 @@ class Watch:
             found = self._model.predict(self._folder / as_path(record.image))
         except Exception:  # judged before, and the record stands: only its picture is lost
             return None
-        return of_a_stopped_camera(found) if record.camera == FROZEN and found.is_judged else found
+        return of_a_stopped_camera(found) if record.camera == FROZEN else found
 
     def _drain(self) -> None:
         """Give the receivers a moment to take what is left, and say who did not."""

@@ -13,6 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 from service.serving import image, png, serving
 
 from nfad import Config, Detector
+from nfad.drift.camera import STOPPED
 from nfad.drift.state import COVERED, FROZEN, SHIFTED, SILENT, UNJUDGED
 
 
@@ -45,21 +46,32 @@ def test_a_frame_that_stands_still_is_told_and_over_with_the_next(model, tmp_pat
         send(again(1))
         told = drift(client)
         assert told["state"] == "steady" and told["same_frames"] == 2
-        assert send(again(2))["camera"] == FROZEN and first["camera"] is None  # also for whoever sends photos
+        third = send(again(2))
+        assert third["camera"] == FROZEN and first["camera"] is None  # also for whoever sends photos
+        assert third["verdict"] == "not judged" and STOPPED in third["explanation"]
+        assert first["verdict"] != "not judged" and third["score"] is None
+        assert client.get(f"/v1/inspections/{third['id']}").json()["verdict"] == "not judged"
+        assert 'verdict="not judged"} 1.0' in client.get("/metrics").text
         told = drift(client)
         assert told["state"] == FROZEN and told["alarm"] and told["same_frames"] == 3
         assert told["since_time"] == first["time"] and told["sentence"].startswith("The last 3 photos show the very")
         assert "teady" not in told["sentence"] and "absorbed" not in told["sentence"]
-        assert send(png(8))["camera"] is None
-        assert drift(client)["state"] == "steady"
+        new = send(png(8))
+        assert new["camera"] is None and new["verdict"] != "not judged"
+        told = drift(client)
+        assert told["state"] == "steady" and told["parts"] == 7  # not the frame that came a third time
 
 
 def test_it_stands_still_after_a_restart_too(model, tmp_path):
+    def send(client):
+        return client.post("/v1/inspect", files=image(png(7))).json()["verdict"]
+
     with serving([model], tmp_path) as client:
-        for _ in range(3):
-            client.post("/v1/inspect", files=image(png(7)))
+        verdicts = [send(client) for _ in range(12)]
+        assert "not judged" not in verdicts[:2] and set(verdicts[2:]) == {"not judged"}
     with serving([model], tmp_path) as client:
         assert drift(client)["state"] == FROZEN
+        assert send(client) == "not judged"
 
 
 def test_thirty_black_photos_are_not_absorbed(model, tmp_path):
