@@ -11,7 +11,7 @@ test: $(STAMP)
 	$(VENV)/bin/ruff check nfad tests benchmarks
 	$(VENV)/bin/ruff format --check nfad tests benchmarks
 	$(VENV)/bin/pyright
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 slow: $(STAMP)
 	$(PY) -m pytest -m slow

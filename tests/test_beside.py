@@ -44,7 +44,7 @@ def test_a_loaded_pair_says_what_the_saved_one_does_to_the_last_bit(pair, model)
     assert loaded.at_rate(0.4).predict(part(40)).score == pair.predict(part(40)).score
 
 
-@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+@pytest.mark.parametrize("backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_an_export_holds_both_networks_in_one_graph(pair, model, backend, tmp_path):
     metadata, parity = export(model, tmp_path / backend, Options(backend))
     assert parity.passed and metadata["beside"]["name"] == "embedded-cnn"

@@ -51,7 +51,7 @@ def test_every_reference_and_order_fits_predicts_and_survives_the_disk(variant, 
     np.testing.assert_allclose(again.map, first.map, atol=tolerance)
 
 
-@pytest.mark.parametrize("reference", ["linear", "nearest"])
+@pytest.mark.parametrize("reference", ["linear", pytest.param("nearest", marks=pytest.mark.slow)])
 def test_a_model_that_has_seen_nudges_bears_them_better(reference):
     """Parts that all lie in the same place, then a camera that was nudged by half a token."""
     photos = [part(i, 144) for i in range(24)]

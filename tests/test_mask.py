@@ -59,7 +59,7 @@ def test_a_file_keeps_the_mask(detector, tmp_path):
     assert numbers(loaded.predict(image)) == numbers(detector.predict(image))
 
 
-@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+@pytest.mark.parametrize("backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_an_export_keeps_the_mask(detector, tmp_path, backend):
     model = detector.save(tmp_path / "m.nfad")
     export(model, tmp_path / "out", Options(backend))

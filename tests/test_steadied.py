@@ -253,7 +253,9 @@ def test_a_loaded_one_says_the_same_to_the_last_bit(detector, model):
     assert loaded.config == detector.config and loaded.pose.name == "steadied"
 
 
-@pytest.mark.parametrize(("backend", "dynamic"), [("onnx", True), ("openvino", False)])
+@pytest.mark.parametrize(
+    ("backend", "dynamic"), [pytest.param("onnx", True, marks=pytest.mark.slow), ("openvino", False)]
+)
 def test_an_export_steadies_as_torch_does(detector, model, backend, dynamic, tmp_path):
     metadata, parity = export(model, tmp_path / backend, Options(backend, dynamic_batch=dynamic))
     assert parity.passed and metadata["config"]["pose"] == "steadied"

@@ -131,7 +131,9 @@ def test_both_looks_of_a_pair_see_the_same_box(tmp_path):
     assert numbers(loaded.predict(nail(40))) == numbers(pair.predict(nail(40)))
 
 
-@pytest.mark.parametrize(("backend", "dynamic"), [("onnx", True), ("openvino", False)])
+@pytest.mark.parametrize(
+    ("backend", "dynamic"), [("onnx", True), pytest.param("openvino", False, marks=pytest.mark.slow)]
+)
 def test_an_export_turns_as_torch_does(detector, model, backend, dynamic, tmp_path):
     metadata, parity = export(model, tmp_path / backend, Options(backend, dynamic_batch=dynamic))
     assert parity.passed and metadata["config"]["pose"] == "turned"

@@ -234,20 +234,23 @@ def test_a_pair_that_does_not_belong_together_is_a_sentence(model, certificate, 
         assert "--tls-key" in told or "PEM files" in told
 
 
-def test_a_proxy_is_believed_only_if_it_is_named(model, tmp_path):
-    """What a client says of itself decides on nothing, unless it comes by the proxy."""
-    forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "10.9.8.7"}
-    for options, secure in (
-        ([], False),
+@pytest.mark.parametrize(
+    ("options", "secure"),
+    [
+        pytest.param([], False, marks=pytest.mark.slow),
         (["--trust-proxy", "127.0.0.1"], True),
         (["--trust-proxy", "10.0.0.1"], False),
-    ):
-        process, port = started(model, tmp_path / str(len(options) + secure), "--token", 20 * "t", *options)
-        try:
-            answer_of(process, f"http://127.0.0.1:{port}/healthz")
-            login = {"json": {"token": 20 * "t"}, "headers": forwarded}
-            told = httpx.post(f"http://127.0.0.1:{port}/v1/login", **login).headers["set-cookie"]
-            assert ("Secure" in told) == secure
-        finally:
-            process.terminate()
-            process.wait(60)
+    ],
+)
+def test_a_proxy_is_believed_only_if_it_is_named(model, tmp_path, options, secure):
+    """What a client says of itself decides on nothing, unless it comes by the proxy."""
+    forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "10.9.8.7"}
+    process, port = started(model, tmp_path, "--token", 20 * "t", *options)
+    try:
+        answer_of(process, f"http://127.0.0.1:{port}/healthz")
+        login = {"json": {"token": 20 * "t"}, "headers": forwarded}
+        told = httpx.post(f"http://127.0.0.1:{port}/v1/login", **login).headers["set-cookie"]
+        assert ("Secure" in told) == secure
+    finally:
+        process.terminate()
+        process.wait(60)

@@ -47,17 +47,23 @@ def same_files(one, other):
     return same and header == their_header and tensors.keys() == their_tensors.keys()
 
 
-VARIANTS = (
+QUICK = (
     {},
-    {"reference": "nearest", "nudges": 1},
     {"reference": "nearest", "order": "fit-then-filter", "foreground": True},
     {"reference": "student", "order": "fit-then-filter", "localization": "global"},
+)
+OTHERS = (
+    {"reference": "nearest", "nudges": 1},
     {"acquisitions": 0, "reference": "student", "order": "fit-then-filter", "basis_size": 48, "displacements": 50},
     {"teacher": "embedded-cnn", "weights": None, "blocks": (2, 3), "prior_blocks": (), "rank": {"photometric": 4}},
 )
 
 
-@pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(map(str, changes.values())) or "linear")
+@pytest.mark.parametrize(
+    "changes",
+    [*QUICK, *(pytest.param(changes, marks=pytest.mark.slow) for changes in OTHERS)],
+    ids=lambda changes: "-".join(map(str, changes.values())) or "linear",
+)
 def test_a_fit_on_a_device_is_the_fit_on_the_cpu(changes, device, tmp_path):
     config, images = parts.tiny(**changes), parts.parts(12)
     ours = Detector.fit(images, config, device="cpu").save(tmp_path / "cpu.nfad")
