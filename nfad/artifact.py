@@ -29,6 +29,7 @@ from nfad.system.files import replacing, sha256_of
 from nfad.verdict.choice import Choice
 from nfad.verdict.prediction import ANY_RATIO
 from nfad.verdict.threshold import Threshold
+from nfad.vision.developing import Development
 from nfad.vision.devices import CPU
 from nfad.vision.photo import NUMBERS
 from nfad.vision.pose import Pose
@@ -37,7 +38,7 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 13
+FORMAT = 14
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -60,6 +61,7 @@ class Fitted:
     choice: Choice | None = None  # of the evidence, where there was one
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
     pose: Pose | None = None  # by which parts are turned to lie alike, or photos steadied; None: as taken
+    development: Development | None = None  # of every photo before a network looks at it; None: as taken
     beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
     joined: str = "maps"  # or (of tiles, and before format 12) "scores": what of both looks is averaged
     sha256: str = ""  # of the file it was loaded from
@@ -140,14 +142,15 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
-    """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not."""
+    """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not;
+    before 14 no photo was developed."""
     beside = header["beside"] and _as_it_was(header["beside"])
     return {
         "pose": None,
         "joined": "scores",
         "split": "hard",
         **header,
-        "config": {"pose": "as taken", **header["config"]},
+        "config": {"pose": "as taken", "developed": False, **header["config"]},
         "beside": beside,
     }
 
@@ -226,6 +229,7 @@ def _fitted(
         choice=header["choice"] and Choice.from_dict(header["choice"]),
         ratios=tuple(header["ratios"]),
         pose=header["pose"] and _pose(header["pose"], tensors),
+        development=_part(Development, "development", tensors) if "development.white" in tensors else None,
         beside=beside,
         joined=header["joined"],
     )
@@ -244,6 +248,8 @@ def _tensors(detector: Fitted) -> dict[str, Tensor]:
     if detector.pose is not None:
         drawn = {"pose.drawing": detector.pose.drawing, "pose.sketch": detector.pose.sketch}
         tensors |= {key: tensor.clone() for key, tensor in drawn.items() if tensor is not None}  # both looks share them
+    if detector.development is not None:
+        tensors |= _parts("development", detector.development)
     if detector.beside is not None:
         tensors |= {BESIDE + key: tensor for key, tensor in _tensors(detector.beside).items()}
     return tensors

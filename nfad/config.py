@@ -37,6 +37,7 @@ class Config:
     tile: int | None = None  # side of the overlapping tiles a large view is seen in; None: whole
     resize: int | None = None  # shorter side before a centre crop (the paper); None: the whole image, stretched
     pose: str = "auto"  # "as taken", parts "turned" to lie alike, photos "steadied"; auto: as photos are far more alike
+    developed: bool = True  # with acquisitions: noise is taken out, exposure and white balance are made the fit's
     teacher: str = "embedded-vit"
     weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
     blocks: tuple[int, ...] = (2, 4, 6, 8)
@@ -179,6 +180,11 @@ class Config:
     def turnable(self) -> bool:
         """Whether parts can be turned and photos steadied: not for a student, nor where no network sees them whole."""
         return not self.tiled and self.reference != "student"
+
+    @property
+    def develops(self) -> bool:
+        """Whether photos are developed: where normals × acquisitions tell what that leaves, in whole views."""
+        return self.developed and self.cross_fitted and not self.tiled
 
     @property
     def sight(self) -> Sight:

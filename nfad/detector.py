@@ -1,6 +1,6 @@
 """The whole method on one page: fit on normal images, judge the next one. Read this first.
 
-photo → view → teacher tokens → (reference, nuisance operator) → token maps → pixel maps → score → Prediction
+photo → view, developed → teacher tokens → (reference, nuisance operator) → token maps → pixel maps → score → Prediction
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -37,6 +37,7 @@ from nfad.reference.scoring import Scores, Sighting, z_scored
 from nfad.system.progress import Progress, Skip, named
 from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
+from nfad.vision.developing import Developing, Development, developed
 from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
@@ -96,7 +97,13 @@ class Detector(Fitted):
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
             views.pose = None if region is not None else pose_of(config, views, every)
-            config = dataclasses.replace(config, pose="as taken" if views.pose is None else views.pose.name)
+            config = dataclasses.replace(
+                config, pose="as taken" if views.pose is None else views.pose.name, developed=config.develops
+            )
+            development = None
+            if config.developed:
+                some = (looked_at(region, views(chosen)) for chosen in every.split(config.at_once))
+                development = Development.of(some, config.size, partial(views.sampled, like=every))
             ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
 
             def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
@@ -105,14 +112,15 @@ class Detector(Fitted):
                     raise NfadError(f"tiles need a teacher of their own, not {type(teacher).__name__}; leave it out")
                 if region is not None:
                     teacher = looking_at(teacher, region)
+                seeing = teacher if development is None else Developing(teacher, development)
                 with tempfile.TemporaryDirectory(dir=directory) as own:
-                    cache = TokenCache(teacher, views, config.at_once, Path(own), room=config.room)
-                    normal = normal_moments(cache, teacher, fit, progress)
-                    moved = intervention_moments(cache, teacher, config, fit, progress)
+                    cache = TokenCache(seeing, views, config.at_once, Path(own), room=config.room)
+                    normal = normal_moments(cache, seeing, fit, progress)
+                    moved = intervention_moments(cache, seeing, config, fit, progress)
                     operator = estimate_operator(config, normal, moved)
-                    scorer = build_scorer(config, operator, normal, cache, teacher, fit, progress, workdir)
+                    scorer = build_scorer(config, operator, normal, cache, seeing, fit, progress, workdir)
                     calibrate = in_all_lights if config.acquisitions else as_taken
-                    return teacher, calibrate(config, scorer, cache, teacher, held, fit, Path(own), progress)
+                    return teacher, calibrate(config, scorer, cache, seeing, held, fit, Path(own), progress)
 
             other, beside = config.second, None
             if other is None:
@@ -134,7 +142,9 @@ class Detector(Fitted):
         if doubt:
             for place, why in doubts:
                 doubt(views.images[place], why)
-        kept = {"ratios": ratios, "pose": views.pose, "beside": beside, **calibrated.kept}
+        kept = {
+            "ratios": ratios, "pose": views.pose, "development": development, "beside": beside, **calibrated.kept,
+        }  # fmt: skip
         return cls(config, teacher, fitted_on=len(fit), **kept)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
@@ -160,6 +170,11 @@ class Detector(Fitted):
     def looks(self) -> tuple[Detector, ...]:
         """Itself, and the one beside it."""
         return (self,) if self.beside is None else (self, self.beside)
+
+    @property
+    def seeing(self) -> Teacher:
+        """Its teacher, which looks at photos as they are developed."""
+        return self.teacher if self.development is None else Developing(self.teacher, self.development)
 
     @property
     def architecture(self) -> str:
@@ -248,18 +263,19 @@ class Detector(Fitted):
 
     def _seen(self, views: Tensor, where: Boxes | None = None) -> Scores:
         """Of views whose parts lie as in the fit's."""
-        config, looks = self.config, [look._look(views, where) for look in self.looks]
+        views = looked_at(self.teacher.region, views)
+        numbers, seen = photo_numbers(views), developed(self.development, views)
+        config, looks = self.config, [look._look(seen, numbers, where) for look in self.looks]
         with torch.inference_mode():
             return z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
 
-    def _look(self, views: Tensor, where: Boxes | None) -> Sighting:
-        """This look alone."""
+    def _look(self, views: Tensor, numbers: Tensor, where: Boxes | None) -> Sighting:
+        """This look alone, of developed views; `numbers` are the photos' as taken."""
         predicted, prior = self.scorer.predicted(views), None
         if self.config.foreground:
             tokens, prior = self.teacher.tokens_and_prior(views)
         else:
             tokens = self.teacher.tokens(views)
-        numbers = photo_numbers(looked_at(self.teacher.region, views))
         with torch.inference_mode():
             out = self.scorer(tokens, predicted, None, prior, numbers, shown_by(self.pose, where, self.teacher.grid))
             return Sighting(out, self.normal_maps, self.judgeable and self.judgeable(quarter_tokens(tokens), numbers))

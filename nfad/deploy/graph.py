@@ -14,10 +14,11 @@ from nfad.errors import NfadError
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Sighting, z_scored
 from nfad.reference.student import Student
+from nfad.vision.developing import developed
 from nfad.vision.maps import pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
-from nfad.vision.pose import Pose, shown_by
-from nfad.vision.region import Region, looked_at
+from nfad.vision.pose import shown_by
+from nfad.vision.region import looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 from nfad.vision.tiles import Tiled
 
@@ -63,27 +64,23 @@ def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
     return {BESIDE + name: shape for name, shape in token_shapes(detector.beside).items()}
 
 
-class Photo(nn.Module):
-    """Views → the numbers of the photo; apart from the networks, for 8 bits would blur them."""
+class Preparing(nn.Module):
+    """Views → what networks look at: turned or steadied, and developed; then, where a model tells strange photos, the
+    numbers of the photo, and of turned views where each point of them was. Apart from the networks, for 8 bits would
+    blur all that."""
 
-    def __init__(self, region: Region | None) -> None:
+    def __init__(self, detector: Detector) -> None:
         super().__init__()
-        self.region = region
+        self.pose, self.region, self.strange = detector.pose, detector.teacher.region, detector.judgeable is not None
+        self.development = detector.development
+        self.outputs = ("seen", *[name for name in ("photo", "turned_box") if name in read_out_shapes(detector)])
+        self(torch.zeros(1, 3, detector.config.size, detector.config.size))  # once for real, as below
 
-    def forward(self, views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
-        return photo_numbers(looked_at(self.region, views))
-
-
-class Turning(nn.Module):
-    """Views → the same with their parts lying alike, and where each point of them was."""
-
-    def __init__(self, pose: Pose, size: int) -> None:
-        super().__init__()
-        self.pose = pose
-        self(torch.zeros(1, 3, size, size))  # once for real, as below
-
-    def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, Tensor]:
-        return self.pose.turned(views)
+    def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
+        views, *where = (views,) if self.pose is None else self.pose.turned(views)
+        views = looked_at(self.region, views)
+        photo = (photo_numbers(views),) if self.strange else ()
+        return developed(self.development, views), *photo, *where
 
 
 class Networks(nn.Module):
@@ -150,8 +147,7 @@ class Prior(nn.Module):
 
 
 class ReadOuts(nn.Module):
-    """What `Networks` of every look gives, `Photo` where a model can tell a strange one, and where the points of turned
-    views were → `outputs_of`."""
+    """What `Networks` of every look gives and, beside the views, `Preparing` → `outputs_of`."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
@@ -209,13 +205,9 @@ class ViewGraph(nn.Module):
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.networks = nn.ModuleList(Networks(look) for look in detector.looks)
-        self.read_outs, self.photo = ReadOuts(detector), Photo(detector.teacher.region)
-        self.turning = None if detector.pose is None else Turning(detector.pose, detector.config.size)
+        self.preparing, self.read_outs = Preparing(detector), ReadOuts(detector)
         self.eval().requires_grad_(False)
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
-        where = ()
-        if self.turning is not None:
-            views, *where = self.turning(views)
-        photo = (self.photo(views),) if self.read_outs.strange else ()
-        return self.read_outs(*(tokens for network in self.networks for tokens in network(views)), *photo, *where)
+        seen, *rest = self.preparing(views)
+        return self.read_outs(*(tokens for network in self.networks for tokens in network(seen)), *rest)

@@ -17,10 +17,9 @@ from nfad.deploy.graph import (
     Cut,
     Networks,
     OneTile,
-    Photo,
+    Preparing,
     Prior,
     ReadOuts,
-    Turning,
     outputs_of,
     read_out_shapes,
     token_shapes,
@@ -86,8 +85,8 @@ def _tiled(teacher: Tiled, detector: Detector, dynamic_batch: bool) -> onnx.Mode
 def joined(
     every: Sequence[onnx.ModelProto], detector: Detector, dynamic_batch: bool, frame: Frame | None, bits: int
 ) -> onnx.ModelProto:
-    """Pixels before the networks of every look, read-outs after; a node's name begins with its part: networks/,
-    read_outs/."""
+    """Pixels and views before the networks of every look, read-outs after; a node's name begins with its part:
+    networks/, read_outs/."""
     networks, *others = every
     for other in others:
         networks = _beside(networks, compose.add_prefix(other, BESIDE, rename_inputs=False))
@@ -95,17 +94,13 @@ def joined(
     shapes, size, outputs = read_out_shapes(detector), detector.config.size, outputs_of(detector)
     tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())
     after = exported(ReadOuts(detector).eval(), tokens, shapes, outputs, dynamic_batch)
-    if detector.judgeable is not None:
-        networks = _beside(
-            networks,
-            exported(Photo(detector.teacher.region).eval(), (views,), ["views"], ["photo"], dynamic_batch),
-            "photo/",
-        )
-    named = {"pixels": pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits)}
-    if detector.pose is not None:
-        turning = Turning(detector.pose, size).eval()
-        named["turning"] = exported(turning, (views,), ["views"], ["turned", "turned_box"], dynamic_batch)
-    named |= {"networks": networks, "read_outs": after}
+    before = Preparing(detector).eval()
+    named = {
+        "pixels": pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits),
+        "preparing": exported(before, (views,), ["views"], before.outputs, dynamic_batch),
+        "networks": networks,
+        "read_outs": after,
+    }
     parts = [
         compose.add_prefix(model, f"{name}/", rename_inputs=False, rename_outputs=False)
         for name, model in named.items()
@@ -114,8 +109,8 @@ def joined(
     for part in parts[1:]:
         part.ir_version = whole.ir_version
         given = {value.name for value in whole.graph.output}
-        turned = {"views": "turned"} if "turned" in given else {}
-        shared = [(turned.get(value.name, value.name), value.name) for value in part.graph.input]
+        seen = {"views": "seen"} if "seen" in given else {}
+        shared = [(seen.get(value.name, value.name), value.name) for value in part.graph.input]
         whole = compose.merge_models(whole, part, shared, outputs=[*outputs] if part is parts[-1] else None)
     whole.graph.name, whole.producer_name = "nfad", "nfad"
     onnx.checker.check_model(whole)

@@ -16,7 +16,7 @@ import onnx
 import torch
 from torch import Tensor
 
-from nfad.deploy.graph import token_shapes
+from nfad.deploy.graph import Preparing, token_shapes
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.reference.student import Student
@@ -38,7 +38,7 @@ def quantised(networks: onnx.ModelProto, detector: Detector, normals: Sequence[P
     config = detector.config
     order = np.random.default_rng(config.seed).permutation(len(normals))[:CALIBRATION]
     views = [to_view(load_part(normals[index]), config.size, config.resize)[0][None] for index in order]
-    seen = [(view if detector.pose is None else detector.pose.turned(view)[0]).numpy() for view in views]
+    seen = [Preparing(detector)(view)[0].numpy() for view in views]
     nncf.set_log_level(logging.ERROR)
     # Smooth quantisation of ONNX models stumbles over a ViT's products of two activations (NNCF 3.4).
     no_smoothing = nncf.AdvancedQuantizationParameters(

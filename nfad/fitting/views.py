@@ -97,6 +97,14 @@ class ViewCache:
     ) -> tuple[Float[Tensor, "image 3 size size"], Boxes | None]:
         return (views, None) if self.pose is None else self.pose.turned(views)
 
+    def sampled(
+        self, photos: Float[Tensor, "image 3 size size"], like: Int[Tensor, " some"]
+    ) -> Float[Tensor, "image 3 size size"]:
+        """What a view shows of these photos where parts lie as in some of the fit's."""
+        if self.pose is None:
+            return photos
+        return self.pose.sampled(photos, self.pose.found(self.as_taken(like[torch.arange(len(photos)) % len(like)])))
+
     def as_taken(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 3 size size"]:
         if len(indices) == 0 or int(indices.max()) < self._cached:
             return torch.from_numpy(self._kept[indices.numpy()].astype(np.float32)) / STEPS

@@ -226,6 +226,6 @@ def _scores_of(kept: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[fl
 
 def _part(detector: Detector, views: Tensor) -> Tensor:
     """Which pixels the model takes for the part rather than for background, token by token."""
-    tokens = detector.scorer.part(detector.teacher.tokens_and_prior(views)[1])
+    tokens = detector.scorer.part(detector.seeing.tokens_and_prior(views)[1])
     grid = detector.teacher.grid
     return F.interpolate(tokens.float().reshape(-1, 1, grid, grid), views.shape[2:], mode="nearest") > 0.5

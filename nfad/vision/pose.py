@@ -59,8 +59,12 @@ class Pose:
     def turned(self, views: Views) -> tuple[Views, Boxes]:
         """The views with their parts lying alike, and where each point of them was."""
         boxes = self.found(views)
+        return self.sampled(views, boxes), boxes
+
+    def sampled(self, views: Views, boxes: Boxes) -> Views:
+        """What these boxes show."""
         smooth = "bicubic" if self.sketch is None else "bilinear"  # steadied photos are to stay as sharp as taken
-        return cut_out(evened(views, self.even), boxes, int(views.shape[-1]), mode=smooth).clamp(0, 1), boxes
+        return cut_out(evened(views, self.even), boxes, int(views.shape[-1]), mode=smooth).clamp(0, 1)
 
     def back(self, maps: Float[Tensor, "image size size"], boxes: Boxes) -> Float[Tensor, "image size size"]:
         """Maps of turned views as maps of the views; 0 where the box does not reach."""

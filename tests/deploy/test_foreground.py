@@ -9,7 +9,7 @@ import torch
 from parts import part, parts, tiny
 
 from nfad import Detector
-from nfad.deploy.graph import Networks, Photo, ReadOuts, outputs_of, read_out_shapes
+from nfad.deploy.graph import Networks, Preparing, ReadOuts, outputs_of, read_out_shapes
 from nfad.deploy.onnx_graph import exported
 from nfad.deploy.openvino_graph import convert, ov
 from nfad.deploy.parity import LIMITS
@@ -26,10 +26,11 @@ def detector():
 def inputs(detector):
     """A defective part's tokens, and a prior whose middle diagonal is as much part as background."""
     view = torch.from_numpy(part(40, 128, defect=True)).permute(2, 0, 1)[None].float() / 255
-    *tokens, prior = Networks(detector)(view)
+    seen, photo = Preparing(detector)(view)
+    *tokens, prior = Networks(detector)(seen)
     along = torch.arange(detector.teacher.grid).float()
     undecided = ((along + along[:, None]) / (2 * len(along) - 2)).reshape(prior.shape)
-    return [*tokens, undecided, Photo(None)(view)]
+    return [*tokens, undecided, photo]
 
 
 def nudged(inputs, by):
