@@ -56,7 +56,7 @@ class Development:
         grain = torch.cat(ratios).quantile(AS_GRAINY)
         if white[0] - grain * white[1] < TELLS * white[0]:
             white = torch.zeros_like(white)
-        spans = (torch.cat(each).quantile(torch.tensor(SPAN), dim=0) for each in (means, spreads))
+        spans = (torch.cat(each).quantile(torch.tensor(SPAN), dim=0).contiguous() for each in (means, spreads))
         return cls(white, grain, *spans)
 
     def __call__(self, views: Views) -> Views:
@@ -79,7 +79,7 @@ class Development:
         return developed
 
     def balanced(self, views: Views) -> Views:
-        """Each channel's mean and spread within those of the fit's photos, and no further: parts differ in both. A photo
+        """Each channel's mean and spread within those of the fit's photos, no further: parts differ in both. A photo
         without contrast is not made of nothing."""
         mean, spread = _mean(views), _spread(views)
         gain = (spread.clamp(*self.spread) / spread).clamp(1 / STRONGEST, STRONGEST)

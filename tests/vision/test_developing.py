@@ -1,0 +1,147 @@
+"""What a lamp or a sensor did to all of a photo is undone, and no more than that."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parts import part, parts, tiny
+from scipy.ndimage import convolve1d
+
+from nfad import Detector
+from nfad.vision.developing import TAPS, Developing, Development, details
+from nfad.vision.images import to_view
+from nfad.vision.pose import Pose
+from nfad.vision.teacher import load_teacher
+
+SIDE = 128
+
+
+def views_of(count=8, start=0):
+    return torch.stack([to_view(part(start + seed, SIDE), SIDE, None)[0] for seed in range(count)])
+
+
+def as_it_is(photos):
+    return photos
+
+
+VIEWS = views_of(24)
+FITTED = Development.of(VIEWS.split(8), SIDE, as_it_is)
+
+
+def noisy(views, sigma, seed=0):
+    return views + sigma * torch.randn(views.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_details_and_what_is_left_are_those_of_a_slow_filter_and_sum_to_the_views():
+    views = VIEWS[:1]
+    found, left = details(views)
+    torch.testing.assert_close(sum(found) + left, views)
+    slow = views[0].double().numpy()
+    for level, detail in enumerate(found):
+        taps = np.zeros(4 * 2**level + 1)
+        taps[:: 2**level] = TAPS
+        smooth = convolve1d(convolve1d(slow, taps, 1, mode="mirror"), taps, 2, mode="mirror")
+        np.testing.assert_allclose(detail[0].numpy(), slow - smooth, atol=1e-6)
+        slow = smooth
+
+
+@given(st.floats(0.35, 1.5), st.floats(-0.1, 0.1), st.lists(st.floats(0.8, 1.2), min_size=3, max_size=3))
+def test_exposure_offset_and_white_balance_are_made_the_fits(gain, offset, colours):
+    """Where nothing was cut off, a photo in another light has mean and spread of the fit's; it had not before."""
+    views = 0.2 + 0.25 * VIEWS[:2]
+    fitted = Development.of([views], SIDE, as_it_is)
+    lit = (views * gain * torch.tensor(colours)[:, None, None] + offset).clamp(min=0)
+    back = fitted.balanced(lit)
+    for name in ("mean", "std"):
+        low, high = getattr(views, name)(dim=(2, 3)).aminmax(dim=0)
+        now = getattr(back, name)(dim=(2, 3))
+        assert (now > low - 0.005).all() and (now < high + 0.005).all()
+    # One map of all pixels: a part's own structure stays what it was.
+    assert torch.corrcoef(torch.stack([back[0, 0].flatten(), lit[0, 0].flatten()]))[0, 1] > 0.999
+
+
+def test_a_photo_like_the_fits_is_left_as_it_is():
+    middle = FITTED.mean.mean(dim=0), FITTED.spread.mean(dim=0)
+    off = VIEWS[0] - VIEWS[0].mean(dim=(1, 2), keepdim=True)
+    view = (off / off.std(dim=(1, 2), keepdim=True) * middle[1][:, None, None] + middle[0][:, None, None])[None]
+    torch.testing.assert_close(FITTED.balanced(view), view.clamp(0, 1), atol=1e-6, rtol=0)
+    quiet = FITTED.noise(details(VIEWS)[0]) == 0
+    assert quiet.float().mean() >= 0.9
+    torch.testing.assert_close(FITTED.denoised(VIEWS)[quiet], VIEWS[quiet], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.1, 0.18])
+def test_noise_is_measured_and_most_of_it_taken_out(sigma):
+    seen = noisy(VIEWS, sigma)
+    found = FITTED.noise(details(seen)[0]).sqrt()
+    assert (found / sigma - 1).abs().max() < 0.1
+    left = (FITTED.denoised(seen) - VIEWS).square().mean()
+    assert left < (seen - VIEWS).square().mean() / 4
+
+
+@given(st.floats(0.3, 3), st.floats(-0.2, 0.3))
+def test_contrast_is_not_taken_for_noise(gain, offset):
+    assert (FITTED.noise(details(VIEWS * gain + offset)[0]) <= 1e-6 * gain**2).float().mean() >= 0.9
+
+
+def test_noise_is_measured_in_photos_that_were_steadied():
+    """Moving a photo takes off some of its noise, most of it the finest."""
+    pose = Pose.steady(1.0, torch.zeros(48, 48))
+    boxes = torch.tensor([[0.98, -0.05, 0.013], [0.05, 0.98, -0.021]]).expand(24, -1, -1)
+
+    def sampled(photos):
+        return pose.sampled(photos, boxes[: len(photos)])
+
+    fitted = Development.of([sampled(VIEWS)], SIDE, sampled)
+    told = fitted.noise(details(sampled(noisy(VIEWS, 0.1)))[0]).sqrt()
+    assert (told / 0.1 - 1).abs().max() < 0.15
+    blind = FITTED.noise(details(sampled(noisy(VIEWS, 0.1)))[0]).sqrt()
+    assert blind.max() < 0.08
+
+
+def test_where_photos_are_as_grainy_as_noise_none_is_sought():
+    grainy = torch.rand(8, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    fitted = Development.of([grainy], SIDE, as_it_is)
+    assert not fitted.white.any()
+    torch.testing.assert_close(fitted.denoised(grainy), grainy, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
+def test_a_plain_photo_stays_plain(level):
+    developed = FITTED(torch.full((1, 3, SIDE, SIDE), level))
+    assert torch.isfinite(developed).all() and developed.std(dim=(2, 3)).max() < 1e-3
+
+
+def test_a_teacher_that_develops_sees_what_a_developed_photo_shows():
+    teacher = load_teacher("vit_tiny_patch16_224", "untrained", (1, 3), (4, 5), SIDE)
+    dark = 0.4 * VIEWS[:2]
+    for own, other in zip(Developing(teacher, FITTED).tokens(dark), teacher.tokens(FITTED(dark)), strict=True):
+        assert torch.equal(own, other)
+
+
+def test_a_model_keeps_its_development(tmp_path):
+    detector = Detector.fit(parts(10), tiny())
+    assert detector.config.developed and detector.development is not None
+    loaded = Detector.load(detector.save(tmp_path / "m.nfad"))
+    dark = (0.4 * part(30)).astype(np.uint8)
+    assert loaded.predict(dark).score == detector.predict(dark).score
+    plain = Detector.fit(parts(10), tiny(developed=False))
+    assert plain.development is None and plain.predict(dark).score != detector.predict(dark).score
+
+
+@pytest.mark.parametrize("changes", [{"acquisitions": 0}, {"reference": "student", "order": "fit-then-filter"}])
+def test_a_fit_that_knows_no_acquisitions_or_has_a_student_develops_nothing(changes):
+    detector = Detector.fit(parts(10), tiny(**changes))
+    assert detector.development is None and not detector.config.developed
+
+
+def test_a_developed_photo_in_another_light_is_more_like_itself():
+    """Its tokens are, and so is its score."""
+    fits = [Detector.fit(parts(16), tiny(developed=developed, acquisitions=64)) for developed in (False, True)]
+    photos = [part(50 + seed).astype(float) for seed in range(6)]
+    off = []
+    for detector in fits:
+        seen = [[detector.predict((gain * photo).astype(np.uint8)).map for photo in photos] for gain in (1.0, 0.5)]
+        off.append(np.mean([np.abs(a - b).mean() for a, b in zip(*seen, strict=True)]))
+    assert off[1] < off[0] / 2
