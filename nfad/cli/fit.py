@@ -175,6 +175,7 @@ def fit(
             "false_alarm_rate": detector.false_alarm_rate,
             "threshold": detector.threshold,
             "pose": detector.config.pose,
+            "developed": detector.config.developed,
             "smallest_false_alarm_rate": detector.held_out.smallest_rate,
             "skipped": len(failed),
             "doubtful": [{"image": image, "why": why} for image, why in doubtful],
@@ -196,6 +197,12 @@ def fit(
             }
             out.print(
                 done[detector.pose.name] + ("" if turned else " --set pose='as taken' leaves them as they lie."),
+                highlight=False,
+            )
+        if detector.development is not None:
+            out.print(
+                "Noise, exposure and white balance beyond those of these photos are taken out of a photo before it is "
+                "looked at. --set developed=false leaves them in.",
                 highlight=False,
             )
         if detector.choice:
