@@ -88,9 +88,9 @@ def _batch(detector: Detector, samples: Sequence[Sample], domain: str) -> Batch:
     pairs = [_view_and_mask(sample, detector.config.size, detector.config.resize) for sample in samples]
     views, masks = torch.stack([view for view, _ in pairs]), torch.stack([mask for _, mask in pairs])
     if detector.config.foreground:
-        tokens, prior = detector.teacher.tokens_and_prior(views)
+        tokens, prior = detector.seeing.tokens_and_prior(views)
     else:
-        tokens, prior = detector.teacher.tokens(views), None
+        tokens, prior = detector.seeing.tokens(views), None
     defect, normal = patch_labels(masks, detector.teacher.grid)
     anomalous = torch.tensor([sample.anomalous for sample in samples])
     known = torch.tensor([sample.mask is not None for sample in samples]) | ~anomalous

@@ -135,10 +135,10 @@ def _mean(views: Views) -> Float[Tensor, "image 3 1 1"]:
 
 def _smooth(views: Views, step: int) -> Views:
     """By a B-spline whose taps are `step` pixels apart."""
-    taps = torch.tensor(TAPS).repeat(views.shape[1], 1, 1, 1)
+    taps = torch.tensor(TAPS).repeat(3, 1, 1, 1)
     padded = F.pad(views, (2 * step,) * 4, mode="reflect")
-    rows = F.conv2d(padded, taps, dilation=step, groups=views.shape[1])
-    return F.conv2d(rows, taps.transpose(2, 3), dilation=step, groups=views.shape[1])
+    rows = F.conv2d(padded, taps, dilation=step, groups=3)
+    return F.conv2d(rows, taps.transpose(2, 3), dilation=step, groups=3)
 
 
 def _nearby(energy: Float[Tensor, "image 1 side side"]) -> Float[Tensor, "image 1 side side"]:
