@@ -249,7 +249,7 @@ def _tensors(detector: Fitted) -> dict[str, Tensor]:
         drawn = {"pose.drawing": detector.pose.drawing, "pose.sketch": detector.pose.sketch}
         tensors |= {key: tensor.clone() for key, tensor in drawn.items() if tensor is not None}  # both looks share them
     if detector.development is not None:
-        tensors |= _parts("development", detector.development)
+        tensors |= {key: tensor.clone() for key, tensor in _parts("development", detector.development).items()}
     if detector.beside is not None:
         tensors |= {BESIDE + key: tensor for key, tensor in _tensors(detector.beside).items()}
     return tensors

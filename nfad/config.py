@@ -91,9 +91,8 @@ class Config:
         self._settle_gate()
         self._settle_holdout()
         self._check_beside()
-        within("variance", self.variance, 0, 1)
-        within("top_fraction", self.top_fraction, 0, 1)
-        within("false_alarm_rate", self.false_alarm_rate, 0, 1)
+        for name in ("variance", "top_fraction", "false_alarm_rate"):
+            within(name, getattr(self, name), 0, 1)
         within("mask", self.mask, -1e-9, 1)
         if self.acquisitions < 0:
             raise NfadError(f"acquisitions must be 0 or a number of views; got {self.acquisitions}")
@@ -114,9 +113,7 @@ class Config:
         if self.resize is not None and self.resize < self.size:
             raise NfadError(f"resize must be at least size ({self.size}); got {self.resize}")
         if self.reference == "student" and self.order == "filter-then-fit":
-            raise NfadError(
-                "the student is trained on raw tokens: use order='fit-then-filter' with reference='student'"
-            )
+            raise NfadError("a student is trained on raw tokens: use order='fit-then-filter' with reference='student'")
         if self.nudges < 0 or (self.nudges and self.reference == "student"):
             raise NfadError(
                 f"nudges must be 0 or a number of copies, and 0 for a student; got {self.nudges} for {self.reference}"
@@ -147,9 +144,7 @@ class Config:
             return
         one_of("beside", self.beside, tuple(name for name, preset in PRESETS.items() if "beside" not in preset))
         if PRESETS[self.beside].get("teacher", Config.teacher) == self.teacher:
-            raise NfadError(
-                f"beside={self.beside!r} is a second look by the same teacher, {self.teacher}; leave it out"
-            )
+            raise NfadError(f"beside={self.beside!r} is a look by the same teacher, {self.teacher}; leave it out")
         if not self.joinable:
             raise NfadError(
                 "beside needs acquisitions, a reference other than the student, and localization='detection': leave it "
@@ -294,7 +289,6 @@ class Config:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Exactly the paper's: see METHOD settings in docs/method.md.
     "paper": {
         "size": 224,
         "resize": 256,

@@ -122,6 +122,7 @@ class Detector(Fitted):
                     calibrate = in_all_lights if config.acquisitions else as_taken
                     return teacher, calibrate(config, scorer, cache, seeing, held, fit, Path(own), progress)
 
+            alike = {"ratios": ratios, "pose": views.pose, "development": development}
             other, beside = config.second, None
             if other is None:
                 teacher, calibrated = look(config, teacher, progress)
@@ -131,7 +132,7 @@ class Detector(Fitted):
                 teacher, calibrated = look(config, teacher, named(progress, names[0]))
                 second, also = look(other, second, named(progress, names[1]))
                 calibrated, also = joined(calibrated, also, config)
-                beside = cls(other, second, fitted_on=len(fit), ratios=ratios, pose=views.pose, **also.kept)
+                beside = cls(other, second, fitted_on=len(fit), **alike, **also.kept)
             if views.pose is not None and views.pose.name == "steadied":
                 of = held if calibrated.seen is None else calibrated.seen.images[calibrated.seen.taken]
                 moved = {"moved": lying_off(views.pose, views, every, of)}
@@ -142,10 +143,7 @@ class Detector(Fitted):
         if doubt:
             for place, why in doubts:
                 doubt(views.images[place], why)
-        kept = {
-            "ratios": ratios, "pose": views.pose, "development": development, "beside": beside, **calibrated.kept,
-        }  # fmt: skip
-        return cls(config, teacher, fitted_on=len(fit), **kept)
+        return cls(config, teacher, fitted_on=len(fit), beside=beside, **alike, **calibrated.kept)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -264,12 +262,12 @@ class Detector(Fitted):
     def _seen(self, views: Tensor, where: Boxes | None = None) -> Scores:
         """Of views whose parts lie as in the fit's."""
         views = looked_at(self.teacher.region, views)
-        numbers, seen = photo_numbers(views), developed(self.development, views)
-        config, looks = self.config, [look._look(seen, numbers, where) for look in self.looks]
+        numbers, (seen, undone) = photo_numbers(views), developed(self.development, views)
+        config, looks = self.config, [look._look(seen, numbers, undone, where) for look in self.looks]
         with torch.inference_mode():
             return z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
 
-    def _look(self, views: Tensor, numbers: Tensor, where: Boxes | None) -> Sighting:
+    def _look(self, views: Tensor, numbers: Tensor, undone: Tensor | None, where: Boxes | None) -> Sighting:
         """This look alone, of developed views; `numbers` are the photos' as taken."""
         predicted, prior = self.scorer.predicted(views), None
         if self.config.foreground:
@@ -277,7 +275,8 @@ class Detector(Fitted):
         else:
             tokens = self.teacher.tokens(views)
         with torch.inference_mode():
-            out = self.scorer(tokens, predicted, None, prior, numbers, shown_by(self.pose, where, self.teacher.grid))
+            shown = shown_by(self.pose, where, self.teacher.grid)
+            out = self.scorer(tokens, predicted, None, prior, numbers, shown, undone)
             return Sighting(out, self.normal_maps, self.judgeable and self.judgeable(quarter_tokens(tokens), numbers))
 
     def save(self, path: str | Path) -> Path:

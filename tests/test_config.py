@@ -125,7 +125,7 @@ def test_where_there_can_be_no_second_look_there_is_none(changes):
     ("changes", "told"),
     [
         ({"beside": "embedded-both"}, "beside must be one of paper, embedded, embedded-fast"),
-        ({"beside": "embedded"}, "a second look by the same teacher, embedded-vit"),
+        ({"beside": "embedded"}, "a look by the same teacher, embedded-vit"),
         ({"beside": "embedded-fast", "acquisitions": 0}, "beside needs acquisitions"),
         ({"beside": "embedded-fast", "localization": "global"}, "beside needs acquisitions"),
     ],

@@ -54,8 +54,9 @@ def token_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
 def read_out_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
     """What the read-outs take, by name, of one image."""
     photo: dict[str, tuple[int, ...]] = {} if detector.judgeable is None else {"photo": (len(NUMBERS),)}
+    undone: dict[str, tuple[int, ...]] = {} if detector.development is None else {"undone": (2,)}
     where: dict[str, tuple[int, ...]] = {} if detector.pose is None else {"turned_box": (2, 3)}
-    return {**token_shapes(detector), **_of_second(detector), **photo, **where}
+    return {**token_shapes(detector), **_of_second(detector), **photo, **undone, **where}
 
 
 def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
@@ -65,22 +66,24 @@ def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
 
 
 class Preparing(nn.Module):
-    """Views → what networks look at: turned or steadied, and developed; then, where a model tells strange photos, the
-    numbers of the photo, and of turned views where each point of them was. Apart from the networks, for 8 bits would
-    blur all that."""
+    """Views → what networks look at: turned or steadied, and developed; then the numbers of the photo, where a model
+    tells strange ones, what developing undid, and where each point of turned views was. Apart from the networks, for 8
+    bits would blur all that."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.pose, self.region, self.strange = detector.pose, detector.teacher.region, detector.judgeable is not None
         self.development = detector.development
-        self.outputs = ("seen", *[name for name in ("photo", "turned_box") if name in read_out_shapes(detector)])
+        known = read_out_shapes(detector)
+        self.outputs = ("seen", *[name for name in ("photo", "undone", "turned_box") if name in known])
         self(torch.zeros(1, 3, detector.config.size, detector.config.size))  # once for real, as below
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
         views, *where = (views,) if self.pose is None else self.pose.turned(views)
         views = looked_at(self.region, views)
         photo = (photo_numbers(views),) if self.strange else ()
-        return developed(self.development, views), *photo, *where
+        seen, undone = developed(self.development, views)
+        return seen, *photo, *(() if undone is None else (undone,)), *where
 
 
 class Networks(nn.Module):
@@ -153,7 +156,7 @@ class ReadOuts(nn.Module):
         super().__init__()
         self.looks, self.strange = detector.looks, detector.judgeable is not None
         self.joined = detector.joined
-        self.pose = detector.pose
+        self.pose, self.developed = detector.pose, detector.development is not None
         self.families = detector.scorer.operator.family_names
         self.outputs = outputs_of(detector)
         for look in self.looks:  # once for real, too
@@ -161,11 +164,12 @@ class ReadOuts(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         rest, where = (inputs[:-1], inputs[-1]) if self.pose else (inputs, None)
+        rest, undone = (rest[:-1], rest[-1]) if self.developed else (rest, None)
         rest, photo = (rest[:-1], rest[-1]) if self.strange else (rest, None)
         config, looks = self.looks[0].config, []
         for look in self.looks:
             count = len(token_shapes(look))
-            looks.append(_look(look, rest[:count], photo, where))
+            looks.append(_look(look, rest[:count], photo, undone, where))
             rest = rest[count:]
         out = z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
         if self.pose is not None and where is not None:
@@ -189,11 +193,14 @@ class ReadOuts(nn.Module):
         return tuple(by_name[name] for name in self.outputs)
 
 
-def _look(look: Detector, given: tuple[Tensor, ...], photo: Tensor | None, where: Tensor | None) -> Sighting:
+def _look(
+    look: Detector, given: tuple[Tensor, ...], photo: Tensor | None, undone: Tensor | None, where: Tensor | None
+) -> Sighting:
     blocks = len(look.config.blocks)
     tokens, rest = given[:blocks], list(given[blocks:])
     prior = rest.pop(0) if look.config.foreground else None
-    out = look.scorer(tokens, rest or None, None, prior, photo, shown_by(look.pose, where, look.teacher.grid))
+    shown = shown_by(look.pose, where, look.teacher.grid)
+    out = look.scorer(tokens, rest or None, None, prior, photo, shown, undone)
     if look.judgeable is None or photo is None:
         return Sighting(out, look.normal_maps)
     return Sighting(out, look.normal_maps, look.judgeable(quarter_tokens(tokens), photo))

@@ -240,6 +240,7 @@ class Look:
         numbers: Tensor,
         predicted: list[Tensor] | None,
         shown: Tensor | None = None,
+        undone: Tensor | None = None,
     ) -> Iterator[Looked]:
         for fold in self.folds[images].unique().tolist():
             rows = self.folds[images] == fold
@@ -251,8 +252,8 @@ class Look:
                 images[rows] if self.config.reference == "nearest" else None,
                 prior[rows] if self.config.foreground else None,
             )
-            counts = None if shown is None else shown[rows]
-            out = scorer(*inputs, shown=counts)
+            counts, first = (None if each is None else each[rows] for each in (shown, undone))
+            out = scorer(*inputs, shown=counts, undone=first)
             maps = {"unfiltered": out.control, "filtered": out.detection}
             if out.localization is not None:
                 maps["localization"] = out.localization
@@ -287,7 +288,7 @@ def look_at_normals(look: Look, cache: TokenCache, acquired: TokenCache, scored:
         tokens, prior = source.read(chosen)
         student = look.scorers[0].predicted(source.views(chosen)) if look.config.reference == "student" else None
         of = torch.full((len(chosen),), taken), tokens, prior, source.numbers[chosen], student, source.shown(chosen)
-        found += look(images, *of)
+        found += look(images, *of, source.undone(chosen))
     return Looked.joined(found)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from nfad.fitting.views import AcquiredViews, ViewCache
 from nfad.system.ahead import ahead
 from nfad.system.progress import Progress
+from nfad.vision.developing import Developing
 from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.pose import shown_by
 from nfad.vision.region import looked_at
@@ -40,6 +41,7 @@ class TokenCache:
         self.views, self._with_prior = views, with_prior
         self.numbers = torch.zeros(len(views), len(NUMBERS))  # of every photo, once the cache is filled
         self._shown: Tensor | None = None  # how much each token counts, where that is not the same for all
+        self._undone: Tensor | None = None  # of every photo, where photos are developed
         self._teacher, self._batch = teacher, batch
         tokens = teacher.grid**2
         per_image = 2 * tokens * sum(teacher.channels) + 4 * tokens
@@ -70,7 +72,11 @@ class TokenCache:
             if shown is not None:
                 self._shown = torch.ones(len(self.views), shown.shape[1]) if self._shown is None else self._shown
                 self._shown[indices] = shown
-            self.numbers[indices] = photo_numbers(looked_at(self._teacher.region, views))
+            views = looked_at(self._teacher.region, views)
+            self.numbers[indices] = photo_numbers(views)
+            if isinstance(self._teacher, Developing):
+                self._undone = torch.zeros(len(self.views), 2) if self._undone is None else self._undone
+                self._undone[indices] = self._teacher.development(views)[1]
             here = indices < self._cached
             kept = indices[here].numpy()
             for store, block in zip(self._blocks, tokens, strict=True):
@@ -88,6 +94,10 @@ class TokenCache:
             blocks = [torch.from_numpy(store[chosen]).float() for store in self._blocks]
             return blocks, torch.from_numpy(self._priors[chosen])
         return look_at(self._teacher, self.views(indices), self._with_prior)
+
+    def undone(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image 2"] | None:
+        """What developing undid."""
+        return None if self._undone is None else self._undone[indices]
 
     def shown(self, indices: Int[Tensor, " image"]) -> Float[Tensor, "image token"] | None:
         """How much each token counts; None where all do."""

@@ -37,14 +37,14 @@ class Pair:
         return NuisanceFilter(operator.bases, operator.families, self.detector.config.interventions)
 
     def features(self, images: Tensor) -> list[Tensor]:
-        return TeacherMaps(self.detector.teacher)(self._views(images))
+        return TeacherMaps(self.detector.seeing)(self._views(images))
 
     def features_and_prior(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        return TeacherMaps(self.detector.teacher).maps_and_prior(self._views(images))
+        return TeacherMaps(self.detector.seeing).maps_and_prior(self._views(images))
 
     @torch.inference_mode()
     def score(self, images: Tensor, project: Project | None = None) -> HostScores:
-        config, teacher = self.detector.config, self.detector.teacher
+        config, teacher = self.detector.config, self.detector.seeing
         views = self._views(images)
         tokens, prior = teacher.tokens_and_prior(views) if config.foreground else (teacher.tokens(views), None)
         expected = self.detector.scorer.expect(tokens, views)

@@ -34,6 +34,7 @@ from nfad.vision.prior import foreground_tokens, foreground_weights
 Tokens = Sequence[Float[Tensor, "image token _"]]
 Blocks = tuple[Nearest, ...] | tuple[Linear, ...]  # a closed-form reference, one a block
 MAPS = ("control", "detection", "localization")
+UNDONE = ("sensor", "photometric")  # the families of what developing undoes
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,15 @@ def where_shown(
     return token_map + off * (shown - 1)
 
 
+def with_undone(out: ReadOut, undone: Float[Tensor, "image 2"]) -> ReadOut:
+    """Of all that deviates, developing undoes its shares first, noise and light; V has its own of what is left."""
+    left = 1 - undone.sum(dim=1)
+    first: dict[str, Tensor] = dict(zip(UNDONE, undone.unbind(dim=1), strict=True))
+    families = {name: left * share + first.get(name, 0.0) for name, share in out.nuisance_by_family.items()}
+    fraction = 1 - left * (1 - out.nuisance_fraction)
+    return dataclasses.replace(out, nuisance_fraction=fraction, nuisance_by_family=families)
+
+
 @dataclass(frozen=True)
 class Scorer:
     """The raw tokens' reference (a student, or a bank or linear model a block); filter-then-fit adds filtered ones."""
@@ -96,11 +106,13 @@ class Scorer:
         prior: Float[Tensor, "image token"] | None = None,
         numbers: Float[Tensor, "image 8"] | None = None,
         shown: Float[Tensor, "image token"] | None = None,
+        undone: Float[Tensor, "image 2"] | None = None,
     ) -> ReadOut:
         """`predicted` are the student's tokens; other references need only the tokens themselves.
 
         `exclude` gives the images' own places in a bank of normals, `prior` says what is part and what background, and
-        `shown` how much each token counts. The photo's `numbers` are asked for by a reading.
+        `shown` how much each token counts. The photo's `numbers` are asked for by a reading. What developing has
+        `undone` is nuisance, too.
         """
         operator = self.operator
         blocks, filtered = self._compare(tokens, predicted, exclude)
@@ -121,7 +133,7 @@ class Scorer:
             light = coordinates(tokens, operator.bases), numbers
             read = {name: self.reading(getattr(out, name), *light) for name in self.maps[1:]}
             out = dataclasses.replace(out, **read)
-        return out
+        return out if undone is None else with_undone(out, undone)
 
     def placed_map(
         self, placed: Sequence[Placed], tokens: Tokens, prior: Float[Tensor, "image token"] | None = None

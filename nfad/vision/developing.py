@@ -59,8 +59,13 @@ class Development:
         spans = (torch.cat(each).quantile(torch.tensor(SPAN), dim=0).contiguous() for each in (means, spreads))
         return cls(white, grain, *spans)
 
-    def __call__(self, views: Views) -> Views:
-        return self.balanced(self.denoised(views))
+    def __call__(self, views: Views) -> tuple[Views, Float[Tensor, "image 2"]]:
+        """The photos developed, and what that undid, noise and light: their shares of all energy, with what is left."""
+        denoised = self.denoised(views)
+        developed = self.balanced(denoised)
+        noise, light = _energy(views - denoised), _energy(denoised - developed)
+        left = _spread(developed).square().mean(dim=1)
+        return developed, torch.stack([noise, light], dim=1) / (noise + light + left)[:, None]
 
     def noise(self, found: Sequence[Views]) -> Float[Tensor, " image"]:
         """σ² of the noise in photos, by their details: light and contrast move all levels by the same factor, and only
@@ -106,17 +111,17 @@ class Developing:
         self.device, self.region = teacher.device, teacher.region
 
     def tokens(self, images: Float[Tensor, "image 3 h w"]) -> list[Float[Tensor, "image token _"]]:
-        return self.teacher.tokens(developed(self.development, looked_at(self.region, images)))
+        return self.teacher.tokens(self.development(looked_at(self.region, images))[0])
 
     def tokens_and_prior(
         self, images: Float[Tensor, "image 3 h w"]
     ) -> tuple[list[Float[Tensor, "image token _"]], Float[Tensor, "image token"]]:
-        return self.teacher.tokens_and_prior(developed(self.development, looked_at(self.region, images)))
+        return self.teacher.tokens_and_prior(self.development(looked_at(self.region, images))[0])
 
 
-def developed(development: Development | None, views: Views) -> Views:
-    """The views, as they are without a development."""
-    return views if development is None else development(views)
+def developed(development: Development | None, views: Views) -> tuple[Views, Float[Tensor, "image 2"] | None]:
+    """The views, and what was undone; as they are without a development."""
+    return (views, None) if development is None else development(views)
 
 
 def _spread(views: Views) -> Float[Tensor, "image 3"]:

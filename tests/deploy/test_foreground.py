@@ -26,11 +26,11 @@ def detector():
 def inputs(detector):
     """A defective part's tokens, and a prior whose middle diagonal is as much part as background."""
     view = torch.from_numpy(part(40, 128, defect=True)).permute(2, 0, 1)[None].float() / 255
-    seen, photo = Preparing(detector)(view)
+    seen, *photo = Preparing(detector)(view)
     *tokens, prior = Networks(detector)(seen)
     along = torch.arange(detector.teacher.grid).float()
     undecided = ((along + along[:, None]) / (2 * len(along) - 2)).reshape(prior.shape)
-    return [*tokens, undecided, photo]
+    return [*tokens, undecided, *photo]
 
 
 def nudged(inputs, by):
