@@ -19,7 +19,7 @@ ROUNDING = 1e-6  # what another order of sums does to a prior in 0..1
 
 @pytest.fixture(scope="module")
 def detector():
-    return Detector.fit(parts(10), tiny(foreground=True, size=128, evidence="filtered"))
+    return Detector.fit(parts(10), tiny(foreground=True, size=128, evidence="filtered", developed=False))
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_photos_that_show_nothing_make_no_fit():
 
 def test_a_defect_among_many_good_parts_is_named():
     told = {}
-    images = [*parts(30), part(99, defect=True)]
-    real = Config.preset("embedded-fast", size=64, pairs=2, acquisitions=155)
+    images = [*parts(50), part(99, defect=True)]
+    real = Config.preset("embedded-fast", size=64, pairs=2, acquisitions=255)
     Detector.fit(images, real, doubt=lambda image, why: told.setdefault(image.tobytes(), why))
     assert list(told) == [images[-1].tobytes()]
