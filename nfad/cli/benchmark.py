@@ -108,10 +108,10 @@ def benchmark(
     wearing the filter).
 
     verdict is not of the paper: good parts flagged, bad ones passed and photos not judged
-    under a suite of shifts at a stated rate, for the preset, for its filter alone, for plain
-    augmentation in its place, and for --hosts, bare and filtered; and how many strangers,
-    photos without such a part, each calls normal. Give several sets: each is the others'
-    strangers.
+    under a suite of shifts at a stated rate, for the preset, for its filter alone, for
+    developed photos alone, for plain augmentation in place of the filter, and for --hosts,
+    bare and filtered; and how many strangers, photos without such a part, each calls normal.
+    Give several sets: each is the others' strangers.
 
     Finished cells stay in OUT/cells: an interrupted run goes on where it stopped, and tables
     share what they have in common. Closed-form references are measured in both orders of

@@ -47,9 +47,11 @@ PHOTOS = 4  # of every other part, as strangers
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "unfiltered": ({"acquisitions": 0}, "unfiltered"),
     "filter alone": ({"acquisitions": 0}, "filtered"),
-    "augmentation": ({"rank": {}, "evidence": "filtered"}, "filtered"),
+    "augmentation": ({"rank": {}, "evidence": "filtered", "developed": False}, "filtered"),
+    "developed alone": ({}, "unfiltered"),
     "nfad": ({}, "filtered"),
 }
+ARMS = {"unfiltered": "both arms", "filter alone": "both arms", "developed alone": "nfad"}  # methods that are one fit
 Result = dict[str, Any]
 
 
@@ -75,7 +77,7 @@ class VerdictCell:
             "images": fingerprint(self.dataset),
             "strangers": [f"{name}/{sample.path.name}" for name, sample in self.strangers],
             "config": json.loads(json.dumps(self.config.as_dict())),
-            "method": self.method if self.method not in ("unfiltered", "filter alone") else "both arms",
+            "method": ARMS.get(self.method, self.method),
             "normals": self.normals,
             "photos": self.photos,
         }

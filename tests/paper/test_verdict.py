@@ -9,7 +9,7 @@ from commands import TINY, nfad
 from parts import part, tiny
 from PIL import Image
 
-from nfad.paper.verdict import VerdictCell
+from nfad.paper.verdict import METHODS, VerdictCell
 from nfad.paper.verdict_rows import row_of, shares_of, shifts_as_markdown, verdict_of
 from nfad.records import Dataset, Sample
 
@@ -35,7 +35,7 @@ def test_the_command_measures_every_method_and_goes_on_where_it_stopped(roots, t
     )  # fmt: skip
     rows = json.loads(nfad(*arguments, "--json").stdout)
     assert {(row["part"], row["method"]) for row in rows} == {
-        (name, method) for name in ("one", "two") for method in ("unfiltered", "filter alone", "augmentation", "nfad")
+        (name, method) for name in ("one", "two") for method in METHODS
     }
     for row in rows:
         assert row["error"] == pytest.approx(

@@ -4,11 +4,13 @@ import dataclasses
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from nfad.operator import MomentFitter, discrepancy
+from nfad.operator import MomentFitter, ReadOut, discrepancy
 from nfad.reference.linear import Linear
-from nfad.reference.scoring import Operator, Scorer, calibrate, where_shown, without_common_mode
+from nfad.reference.scoring import Operator, Scorer, calibrate, where_shown, with_undone, without_common_mode
 
 GENERATOR = torch.Generator().manual_seed(0)
 CHANNELS = 24
@@ -125,3 +127,19 @@ def test_what_is_not_shown_is_as_ordinary_as_the_median_token():
     before = found.clone()
     torch.testing.assert_close(where_shown(found, shown), torch.tensor([[3.0, 1.0, 2.0, 3.0, 6.0]]))
     assert torch.equal(found, before) and where_shown(found, None) is found
+
+
+@given(st.integers(0, 2**16), st.floats(0, 0.5), st.floats(0, 0.5))
+def test_what_developing_undid_comes_first_and_shares_stay_shares(seed, noise, light):
+    shares = torch.rand(3, 2, generator=torch.Generator().manual_seed(seed)) / 2
+    families = dict(zip(("photometric", "background"), shares.T))
+    empty = torch.zeros(3, 1)
+    out = ReadOut(empty, empty, None, empty[:, 0], None, shares.sum(dim=1), families)
+    undone = torch.tensor([[noise, light]]).expand(3, 2)
+    first = with_undone(out, undone)
+    left = 1 - noise - light
+    torch.testing.assert_close(first.nuisance_by_family["photometric"], left * families["photometric"] + light)
+    torch.testing.assert_close(first.nuisance_by_family["background"], left * families["background"])
+    torch.testing.assert_close(1 - first.nuisance_fraction, left * (1 - out.nuisance_fraction))
+    same = with_undone(out, torch.zeros(3, 2))
+    torch.testing.assert_close(same.nuisance_fraction, out.nuisance_fraction)

@@ -145,3 +145,11 @@ def test_a_developed_photo_in_another_light_is_more_like_itself():
         seen = [[detector.predict((gain * photo).astype(np.uint8)).map for photo in photos] for gain in (1.0, 0.5)]
         off.append(np.mean([np.abs(a - b).mean() for a, b in zip(*seen, strict=True)]))
     assert off[1] < off[0] / 2
+
+
+def test_what_was_undone_is_told_noise_from_light():
+    assert (FITTED(VIEWS)[1] < 0.02).float().mean() > 0.9
+    noise, light = FITTED(noisy(VIEWS, 0.1))[1].T
+    assert (noise > 0.2).all() and (light < noise / 2).all()
+    noise, light = FITTED(0.3 * VIEWS)[1].T
+    assert (light > 0.2).all() and (noise < light / 10).all()
