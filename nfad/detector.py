@@ -9,7 +9,7 @@ import dataclasses
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -23,6 +23,7 @@ from nfad.artifact import Fitted
 from nfad.config import DEFAULT, Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import Calibrated, as_taken, split
+from nfad.fitting.developing import development_of
 from nfad.fitting.doubts import doubts_of_views, doubts_told, is_empty, thumbnails
 from nfad.fitting.joining import joined
 from nfad.fitting.nuisance import estimate_operator, intervention_moments
@@ -37,7 +38,7 @@ from nfad.reference.scoring import Scores, Sighting, z_scored
 from nfad.system.progress import Progress, Skip, named
 from nfad.verdict.prediction import ANY_RATIO, Outputs, Rule
 from nfad.verdict.strange import why_strange
-from nfad.vision.developing import Developing, Development, developed
+from nfad.vision.developing import Developing, developed
 from nfad.vision.devices import device_of
 from nfad.vision.images import ImageLike, load_part, to_view
 from nfad.vision.photo import photo_numbers
@@ -97,13 +98,9 @@ class Detector(Fitted):
             check_enough(len(every))
             held, fit = (every, every) if config.cross_fitted else (every[some] for some in split(len(every), config))
             views.pose = None if region is not None else pose_of(config, views, every)
-            config = dataclasses.replace(
-                config, pose="as taken" if views.pose is None else views.pose.name, developed=config.develops
-            )
-            development = None
-            if config.developed:
-                some = (looked_at(region, views(chosen)) for chosen in every.split(config.at_once))
-                development = Development.of(some, config.size, partial(views.sampled, like=every))
+            development = development_of(config, views, every, region)
+            done = {"pose": "as taken" if views.pose is None else views.pose.name, "developed": development is not None}
+            config = dataclasses.replace(config, **done)
             ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
 
             def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
