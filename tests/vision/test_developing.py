@@ -5,10 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from parts import part, parts, tiny
+from parts import part
 from scipy.ndimage import convolve1d
 
-from nfad import Detector
 from nfad.vision.developing import TAPS, Developing, Development, details
 from nfad.vision.images import to_view
 from nfad.vision.pose import Pose
@@ -118,33 +117,6 @@ def test_a_teacher_that_develops_sees_what_a_developed_photo_shows():
     dark = 0.4 * VIEWS[:2]
     for own, other in zip(Developing(teacher, FITTED).tokens(dark), teacher.tokens(FITTED(dark)[0]), strict=True):
         assert torch.equal(own, other)
-
-
-def test_a_model_keeps_its_development(tmp_path):
-    detector = Detector.fit(parts(10), tiny())
-    assert detector.config.developed and detector.development is not None
-    loaded = Detector.load(detector.save(tmp_path / "m.nfad"))
-    dark = (0.4 * part(30)).astype(np.uint8)
-    assert loaded.predict(dark).score == detector.predict(dark).score
-    plain = Detector.fit(parts(10), tiny(developed=False))
-    assert plain.development is None and plain.predict(dark).score != detector.predict(dark).score
-
-
-@pytest.mark.parametrize("changes", [{"acquisitions": 0}, {"reference": "student", "order": "fit-then-filter"}])
-def test_a_fit_that_knows_no_acquisitions_or_has_a_student_develops_nothing(changes):
-    detector = Detector.fit(parts(10), tiny(**changes))
-    assert detector.development is None and not detector.config.developed
-
-
-def test_a_developed_photo_in_another_light_is_more_like_itself():
-    """Its tokens are, and so is its score."""
-    fits = [Detector.fit(parts(16), tiny(developed=developed, acquisitions=64)) for developed in (False, True)]
-    photos = [part(50 + seed).astype(float) for seed in range(6)]
-    off = []
-    for detector in fits:
-        seen = [[detector.predict((gain * photo).astype(np.uint8)).map for photo in photos] for gain in (1.0, 0.5)]
-        off.append(np.mean([np.abs(a - b).mean() for a, b in zip(*seen, strict=True)]))
-    assert off[1] < off[0] / 2
 
 
 def test_what_was_undone_is_told_noise_from_light():
