@@ -4,12 +4,13 @@
 
 Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by
 side in one run: fits of 60 photos of 256², then batches of views, then one photo at a time by both exports, with the
-spread over repeats. Rows of presets that are not named stay as they are.
+spread over repeats; and of judging to the same without developing. Rows of presets that are not named stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -44,16 +45,21 @@ def measured(preset: str, images: list[Path], repeats: int) -> dict[str, tuple[f
     judging = ratio(lambda: fitted[True].predict_tensor(views), lambda: fitted[False].predict_tensor(views), 30)
     with tempfile.TemporaryDirectory() as folder:
         runtimes = []
-        for name, detector in (("now", fitted[True]), ("before", fitted[False])):
+        as_taken = dataclasses.replace(fitted[True], development=None)
+        for name, detector in (("now", fitted[True]), ("before", fitted[False]), ("as taken", as_taken)):
             model = detector.save(Path(folder) / f"{name}.nfad")
             export(model, Path(folder) / name, Options("openvino"))
             runtimes.append(Runtime.load(Path(folder) / name))
         photo = np.asarray(Image.open(images[0]).convert("RGB"))
-        shipped = ratio(lambda: runtimes[0].predict(photo), lambda: runtimes[1].predict(photo), 60)
+        shipped, developing = (
+            ratio(lambda: runtimes[0].predict(photo), lambda other=other: other.predict(photo), 60)
+            for other in runtimes[1:]
+        )
     return {
         f"{preset}, fit of 60 photos": fits,
         f"{preset}, judging": judging,
         f"{preset}, judging, exported to OpenVINO": shipped,
+        f"{preset}, judging, exported, with developing / without": developing,
     }
 
 
