@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, overload
 
 import timm
 import torch
+from timm.layers import resample_abs_pos_embed
+from timm.models import vision_transformer
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -75,7 +78,20 @@ def create(tag: Literal["tf_efficientnet_lite0"], pretrained: bool = False) -> C
 def create(tag: str, pretrained: bool = False, **options: Any) -> Network: ...
 def create(tag: str, pretrained: bool = False, **options: Any) -> nn.Module:
     """`options` are timm's. Whether it gives a ViT or a CNN depends on the tag; `is_vit` tells."""
-    return timm.create_model(tag, pretrained=pretrained, **options)
+    with timms_own_positions():
+        return timm.create_model(tag, pretrained=pretrained, **options)
+
+
+@contextmanager
+def timms_own_positions() -> Iterator[None]:
+    """Around what resizes a ViT's positions: anomalib's networks turn their antialiasing off for the whole process, and
+    tokens would depend on whether one of them was made before."""
+    used = vars(vision_transformer)
+    found, used["resample_abs_pos_embed"] = used["resample_abs_pos_embed"], resample_abs_pos_embed
+    try:
+        yield
+    finally:
+        used["resample_abs_pos_embed"] = found
 
 
 def create_stages(tag: str, layers: Sequence[int], pretrained: bool = False, **options: Any) -> Stages:

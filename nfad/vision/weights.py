@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nfad.errors import NfadError
-from nfad.vision.networks import Cnn, Network, create
+from nfad.vision.networks import Cnn, Network, create, timms_own_positions
 
 # package, file inside it, SHA-256 of that file, licence
 EMBEDDED = {
@@ -190,7 +190,8 @@ def load_into(model: nn.Module, path: Path, tag: str) -> None:
     adapt = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", lambda state, _: state)
     state = load_state(path)
     try:
-        missing = model.load_state_dict(adapt(state, model), strict=False).missing_keys
+        with timms_own_positions():
+            missing = model.load_state_dict(adapt(state, model), strict=False).missing_keys
         missing = [key for key in missing if not key.endswith("num_batches_tracked")]
         reason = f"it lacks {missing[0]}" if missing else ""
     except Exception as error:  # tensors of other shapes, or other things than tensors
