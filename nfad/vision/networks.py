@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, overload
 
 import timm
 import torch
-from timm.layers import resample_abs_pos_embed
+from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models import vision_transformer
 from torch import Tensor, nn
 
@@ -86,7 +86,7 @@ def create(tag: str, pretrained: bool = False, **options: Any) -> nn.Module:
 def timms_own_positions() -> Iterator[None]:
     """Around what resizes a ViT's positions: anomalib's networks turn their antialiasing off for the whole process, and
     tokens would depend on whether one of them was made before."""
-    used = vars(vision_transformer)
+    used = vision_transformer.__dict__
     found, used["resample_abs_pos_embed"] = used["resample_abs_pos_embed"], resample_abs_pos_embed
     try:
         yield

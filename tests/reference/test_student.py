@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import save_file
-from timm.layers import resample_abs_pos_embed
+from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models import vision_transformer
 from torch.nn import functional as F
 
