@@ -38,7 +38,7 @@ from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
 from nfad.vision.weights import state_digest
 
-FORMAT = 14
+FORMAT = 15
 READ = 5  # since this one scores are read in their light; older models judge every photo
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
 BESIDE = "beside."  # before the names of the second look's tensors
@@ -143,7 +143,7 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
     """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not;
-    before 14 no photo was developed."""
+    before 14 no photo was developed, and of those of 14 none is read whose photos were."""
     beside = header["beside"] and _as_it_was(header["beside"])
     return {
         "pose": None,
@@ -186,6 +186,8 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} has format {header['format']}, which lacks numbers of its normals, and {OLDEST} is the oldest "
             "that is read; fit it again"
         )
+    if header["format"] < FORMAT and "development.white" in tensors:
+        raise NfadError(f"{path} develops photos as no version since does (format {header['format']}); fit it again")
     if header["format"] > FORMAT:
         raise NfadError(
             f"{path} has format {header['format']}, newer than this nfad reads ({FORMAT}); upgrade: pip install -U nfad"

@@ -12,10 +12,11 @@ from nfad.deploy.resizing import MatrixResizing
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.reference.judgeable import quarter_tokens
+from nfad.reference.reading import CELLS
 from nfad.reference.scoring import Sighting, z_scored
 from nfad.reference.student import Student
-from nfad.vision.developing import developed
-from nfad.vision.maps import pixel_maps
+from nfad.vision.developing import Development, shares_undone
+from nfad.vision.maps import cell_means, pixel_maps
 from nfad.vision.photo import NUMBERS, photo_numbers
 from nfad.vision.pose import shown_by
 from nfad.vision.region import looked_at
@@ -66,24 +67,49 @@ def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
 
 
 class Preparing(nn.Module):
-    """Views → what networks look at: turned or steadied, and developed; then the numbers of the photo, where a model
-    tells strange ones, what developing undid, and where each point of turned views was. Apart from the networks, for 8
-    bits would blur all that."""
+    """Views → turned or steadied ones; then, where photos are developed, how noisy each is; the numbers of the photo,
+    where a model tells strange ones; and where each point of turned views was. Apart from the networks, for 8 bits
+    would blur all that."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.pose, self.region, self.strange = detector.pose, detector.teacher.region, detector.judgeable is not None
         self.development = detector.development
         known = read_out_shapes(detector)
-        self.outputs = ("seen", *[name for name in ("photo", "undone", "turned_box") if name in known])
+        noise = () if self.development is None else ("noise",)
+        self.outputs = ("seen" if self.development is None else "still", *noise)
+        self.outputs += tuple(name for name in ("photo", "turned_box") if name in known)
         self(torch.zeros(1, 3, detector.config.size, detector.config.size))  # once for real, as below
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
         views, *where = (views,) if self.pose is None else self.pose.turned(views)
         views = looked_at(self.region, views)
+        noise = () if self.development is None else (self.development.noise(views),)
         photo = (photo_numbers(views),) if self.strange else ()
-        seen, undone = developed(self.development, views)
-        return seen, *photo, *(() if undone is None else (undone,)), *where
+        return views, *noise, *photo, *where
+
+
+class Quieting(nn.Module):
+    """Views, and how noisy they are → the same without noise."""
+
+    def __init__(self, development: Development) -> None:
+        super().__init__()
+        self.development = development
+
+    def forward(self, views: Float[Tensor, "image 3 size size"], noise: Float[Tensor, " image"]) -> Tensor:
+        return self.development.denoised(views, noise)
+
+
+class Balancing(nn.Module):
+    """Views, and the same without noise → what networks look at, and what developing undid."""
+
+    def __init__(self, development: Development) -> None:
+        super().__init__()
+        self.development = development
+
+    def forward(self, views: Float[Tensor, "image 3 size size"], quiet: Tensor) -> tuple[Tensor, Tensor]:
+        developed = self.development.balanced(quiet)
+        return developed, shares_undone(views, quiet, developed)
 
 
 class Networks(nn.Module):
@@ -161,6 +187,8 @@ class ReadOuts(nn.Module):
         self.outputs = outputs_of(detector)
         for look in self.looks:  # once for real, too
             pixel_maps(torch.zeros(1, look.teacher.grid**2), look.config.size, look.config.sigma)
+            for side in (2, CELLS):
+                cell_means(torch.zeros(1, look.teacher.grid**2, 1), side)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         rest, where = (inputs[:-1], inputs[-1]) if self.pose else (inputs, None)
@@ -213,8 +241,13 @@ class ViewGraph(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(Networks(look) for look in detector.looks)
         self.preparing, self.read_outs = Preparing(detector), ReadOuts(detector)
+        self.development = detector.development
         self.eval().requires_grad_(False)
 
     def forward(self, views: Float[Tensor, "image 3 size size"]) -> tuple[Tensor, ...]:
-        seen, *rest = self.preparing(views)
-        return self.read_outs(*(tokens for network in self.networks for tokens in network(seen)), *rest)
+        known = dict(zip(self.preparing.outputs, self.preparing(views), strict=True))
+        if self.development is not None:
+            quiet = Quieting(self.development)(known["still"], known["noise"])
+            known["seen"], known["undone"] = Balancing(self.development)(known["still"], quiet)
+        tokens = [each for network in self.networks for each in network(known["seen"])]
+        return self.read_outs(*tokens, *(known[name] for name in ("photo", "undone", "turned_box") if name in known))

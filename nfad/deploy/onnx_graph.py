@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from nfad.deploy.graph import (
     BESIDE,
+    Balancing,
     Cut,
     Networks,
     OneTile,
     Preparing,
     Prior,
+    Quieting,
     ReadOuts,
     outputs_of,
     read_out_shapes,
@@ -27,6 +29,7 @@ from nfad.deploy.graph import (
 from nfad.deploy.views import OPSET, Frame, pixels_to_views
 from nfad.detector import Detector
 from nfad.errors import NfadError
+from nfad.vision.developing import Development
 from nfad.vision.tiles import Tiled
 
 
@@ -98,6 +101,7 @@ def joined(
     named = {
         "pixels": pixels_to_views(size, detector.config.resize, dynamic_batch, frame, bits),
         "preparing": exported(before, (views,), ["views"], before.outputs, dynamic_batch),
+        **({} if detector.development is None else {"developing": _developing(detector.development, views)}),
         "networks": networks,
         "read_outs": after,
     }
@@ -114,6 +118,33 @@ def joined(
         whole = compose.merge_models(whole, part, shared, outputs=[*outputs] if part is parts[-1] else None)
     whole.graph.name, whole.producer_name = "nfad", "nfad"
     onnx.checker.check_model(whole)
+    return whole
+
+
+def _developing(development: Development, views: Tensor) -> onnx.ModelProto:
+    """Views and their noise → what networks look at, and what was undone; where there is no noise none is sought."""
+    dynamic = len(views) > 1
+    both = views, views.clone()  # an exporter takes one tensor, given twice, for one input
+    whole = exported(Balancing(development).eval(), both, ["still", "quiet"], ["seen", "undone"], dynamic)
+    noise = torch.full((len(views),), 0.01)
+    quieting = exported(Quieting(development).eval(), (views, noise), ["still", "noise"], ["quietened"], dynamic)
+    quieting = compose.add_prefix(inliner.inline_local_functions(quieting), "quieting/", rename_inputs=False).graph
+    graph = whole.graph
+    del quieting.input[:]  # they are the names of what is there without
+    as_it_is = helper.make_node("Identity", ["still"], ["as_it_is"], "as_it_is")
+    shape = ["n" if dynamic else 1, *views.shape[1:]]
+    given = helper.make_tensor_value_info("as_it_is", TensorProto.FLOAT, shape)
+    still = helper.make_graph([as_it_is], "still", [], [given])
+    chosen = [
+        helper.make_node("ReduceMax", ["noise"], ["noisiest"], "noisiest", keepdims=0),
+        helper.make_node("Greater", ["noisiest", "none"], ["noisy"], "noisy"),
+        helper.make_node("If", ["noisy"], ["quiet"], "quiet", then_branch=quieting, else_branch=still),
+    ]
+    nodes = [*chosen, *graph.node]
+    del graph.node[:], graph.input[1:]
+    graph.node.extend(nodes)
+    graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), "none"))
+    graph.input.append(helper.make_tensor_value_info("noise", TensorProto.FLOAT, shape[:1]))
     return whole
 
 

@@ -67,16 +67,17 @@ class TokenCache:
         batches, done = (torch.arange(len(self.views)) if order is None else order).split(self._batch), 0
         for indices, made in zip(batches, ahead(self.views.placed, batches, 1), strict=True):  # as the network works
             views, boxes = made.result()
-            tokens, prior = look_at(self._teacher, views, self._with_prior)
+            views, teacher = looked_at(self._teacher.region, views), self._teacher
+            self.numbers[indices] = photo_numbers(views)
+            if isinstance(teacher, Developing):  # once for both
+                self._undone = torch.zeros(len(self.views), 2) if self._undone is None else self._undone
+                views, self._undone[indices] = teacher.development(views)
+                teacher = teacher.teacher
+            tokens, prior = look_at(teacher, views, self._with_prior)
             shown = shown_by(self.views.pose, boxes, self._teacher.grid)
             if shown is not None:
                 self._shown = torch.ones(len(self.views), shown.shape[1]) if self._shown is None else self._shown
                 self._shown[indices] = shown
-            views = looked_at(self._teacher.region, views)
-            self.numbers[indices] = photo_numbers(views)
-            if isinstance(self._teacher, Developing):
-                self._undone = torch.zeros(len(self.views), 2) if self._undone is None else self._undone
-                self._undone[indices] = self._teacher.development(views)[1]
             here = indices < self._cached
             kept = indices[here].numpy()
             for store, block in zip(self._blocks, tokens, strict=True):

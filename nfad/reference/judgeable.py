@@ -9,7 +9,6 @@ leaves next to nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nfad.vision.maps import cell_means
 from nfad.vision.photo import NUMBERS
 
 COMPONENTS = 48  # at most
@@ -30,13 +30,7 @@ RATE = 0.015  # share of normals × acquisitions, out of fold, that is not judge
 
 def quarter_tokens(tokens: Sequence[Float[Tensor, "image token _"]]) -> Float[Tensor, "image channels"]:
     """The mean token of each quarter of the photo, of every block, stacked: half a photo covered changes half of it."""
-    found = []
-    for block in tokens:
-        grid = math.isqrt(block.shape[1])
-        half = grid // 2
-        square = block.unflatten(1, (grid, grid))[:, : 2 * half, : 2 * half]
-        found.append(square.unflatten(2, (2, half)).unflatten(1, (2, half)).mean(dim=(2, 4)).flatten(1))
-    return torch.cat(found, dim=1)
+    return torch.cat([cell_means(block, 2).flatten(1) for block in tokens], dim=1)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nfad.vision.maps import cell_means
 from nfad.vision.photo import NUMBERS
 
 CELLS = 4  # a side: a median of 16 cells is blind to a defect in up to 7 of them
@@ -33,12 +34,9 @@ def coordinates(
     """Where a photo's acquisition lies inside V: per block the median over cells of the cell's mean token, stacked."""
     found = []
     for block, basis in zip(tokens, bases, strict=True):
-        grid = math.isqrt(block.shape[1])
-        step, cells = max(grid // CELLS, 1), min(CELLS, grid)
-        kept = block.unflatten(1, (grid, grid))[:, : cells * step, : cells * step]
-        means = kept.unflatten(2, (cells, step)).unflatten(1, (cells, step)).mean(dim=(2, 4)).flatten(1, 2)
-        inside = (means @ basis).sort(dim=1).values  # median() has no export
-        found.append((inside[:, (cells**2 - 1) // 2] + inside[:, cells**2 // 2]) / 2)
+        inside = (cell_means(block, CELLS) @ basis).sort(dim=1).values  # median() has no export
+        count = int(inside.shape[1])
+        found.append((inside[:, (count - 1) // 2] + inside[:, count // 2]) / 2)
     return torch.cat(found, dim=1)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 NUMBERS = ("brightness", "contrast", "flat", "dark", "bright", "noise", "colour", "uneven")
 SIDE = 128  # of the view they are taken of, at the least: fine noise still shows, and they cost next to nothing
@@ -14,8 +15,8 @@ CELLS = 8  # a side: places of the photo that are looked at one by one
 
 def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
     """Of views in [0, 1], in the order of `NUMBERS`; logarithms where ratios count."""
-    small = F.avg_pool2d(views, max(views.shape[-1] // SIDE, 1))
-    side = small.shape[-1] // CELLS * CELLS
+    small = shrunk(views, max(int(views.shape[-1]) // SIDE, 1))
+    side = int(small.shape[-1]) // CELLS * CELLS
     small = small[..., :side, :side]
     grey = small.mean(dim=1)
     cells = grey.reshape(-1, CELLS, side // CELLS, CELLS, side // CELLS).transpose(2, 3).flatten(3).flatten(1, 2)
@@ -41,3 +42,13 @@ def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "i
         ],
         dim=1,
     )
+
+
+def shrunk(views: Float[Tensor, "image channel size size"], by: int) -> Float[Tensor, "image channel side side"]:
+    """Means of squares. By sums of slices, for a graph's pooling would lay one channel or three out as sixteen."""
+    if by == 1:
+        return views
+    side = int(views.shape[-1]) // by
+    views = views[..., : side * by, : side * by]
+    rows = reduce(torch.add, views.unflatten(2, (side, by)).unbind(dim=3))
+    return reduce(torch.add, rows.unflatten(3, (side, by)).unbind(dim=4)) / by**2

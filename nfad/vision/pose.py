@@ -17,6 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nfad.vision.photo import shrunk
+
 SIDE = 128  # of the view that a part is looked for in, at the least
 DRAWN, STEPS = 48, 10  # side of the drawing of a part, and its pixels by which a part is moved at most to match it
 FIELD, WAYS = 32, 36  # side of what a part is sought in, and the directions
@@ -199,7 +201,7 @@ def edges(grey: Grey) -> Grey:
 
 def coarse_edges(grey: Grey) -> Float[Tensor, "image 1 coarse coarse"]:
     """Of whole photos, about as fine as their drawing; the same before a photo is moved and after it."""
-    return edges(F.avg_pool2d(grey, max(int(grey.shape[-1]) // DRAWN, 1)))
+    return edges(shrunk(grey, max(int(grey.shape[-1]) // DRAWN, 1)))
 
 
 def _around(grey: Grey) -> Grey:
@@ -219,7 +221,7 @@ def evened(views: Views, share: float) -> Views:
 
 
 def small(views: Float[Tensor, "image channel size size"]) -> Float[Tensor, "image channel side side"]:
-    return F.avg_pool2d(views, max(int(views.shape[-1]) // SIDE, 1))
+    return shrunk(views, max(int(views.shape[-1]) // SIDE, 1))
 
 
 def cut_out(

@@ -156,10 +156,13 @@ def test_a_folder_of_the_format_before_is_judged_with_as_it_was(shipped, tmp_pat
     copy = shutil.copytree(shipped.folder, tmp_path / "copy")
     metadata = json.loads((copy / "model.json").read_text())
     held_out = {name: values for name, values in metadata["held_out"].items() if name != "lines"}
-    rate, old = metadata["config"]["false_alarm_rate"], Ranks.pooled(held_out["filtered"], held_out["images"])
-    threshold = old.threshold(max(rate, smallest_rate(old.count)))
-    assert threshold > metadata["threshold"]
-    before = metadata | {"format": 5, "held_out": held_out, "threshold": threshold}
+    old = Ranks.pooled(held_out["filtered"], held_out["images"])
+    rates = [rate for rate in np.linspace(0.05, 0.5, 10) if rate >= smallest_rate(old.count)]
+    both = {float(rate): (old.threshold(rate), shipped.runtime.at_rate(float(rate)).threshold) for rate in rates}
+    rate, (threshold, now) = max(both.items(), key=lambda item: abs(item[1][0] - item[1][1]))
+    assert threshold != pytest.approx(now, rel=1e-3)
+    config = metadata["config"] | {"false_alarm_rate": rate}
+    before = metadata | {"format": 5, "held_out": held_out, "threshold": threshold, "config": config}
     (copy / "model.json").write_text(json.dumps(sealed(before)))
     assert Runtime.load(copy).threshold == threshold
 

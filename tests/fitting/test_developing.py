@@ -62,5 +62,5 @@ def test_what_lies_under_a_mask_tells_nothing(tmp_path):
         (tmp_path / name).mkdir()
         views = ViewCache.read(photos, 64, None, tmp_path / name)
         found.append(development_of(tiny(), views, torch.arange(10), Region(seen)))
-    for field in ("white", "grain", "mean", "spread"):
+    for field in ("fine", "white", "grain", "mean", "spread"):
         torch.testing.assert_close(*(getattr(each, field) for each in found))
