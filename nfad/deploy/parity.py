@@ -42,15 +42,16 @@ class Limits:
     score: float  # largest difference of an image's score, with and without the filter
     map: float  # largest difference of any pixel of any map, relative to that map's largest value
     strangeness: float  # largest difference of an image's strangeness, whose limit is 1
+    shares: float  # largest difference of what a photo's deviation is made of, in shares of it: drift is told by these
     flips: float  # share of verdicts that may differ
 
 
 # fp32 differs by the order of sums alone. 16-bit weights move scores by a few hundredths. 8-bit arithmetic is another
 # detector, fitted anew: its scores are in units of its own normals, so that verdicts say more than differences.
 LIMITS = {
-    "fp32": Limits(score=1e-3, map=5e-3, strangeness=1e-3, flips=0.0),
-    "fp16": Limits(score=0.05, map=0.05, strangeness=0.05, flips=0.02),
-    "int8": Limits(score=3.0, map=3.0, strangeness=3.0, flips=0.10),
+    "fp32": Limits(score=1e-3, map=5e-3, strangeness=1e-3, shares=1e-3, flips=0.0),
+    "fp16": Limits(score=0.05, map=0.05, strangeness=0.05, shares=0.05, flips=0.02),
+    "int8": Limits(score=3.0, map=3.0, strangeness=3.0, shares=0.3, flips=0.10),
 }
 
 
@@ -61,7 +62,8 @@ def limits_of(precision: str, detector: Detector) -> Limits:
     limits = LIMITS[precision]
     if detector.pose is None:
         return limits
-    return dataclasses.replace(limits, score=TURNED * limits.score, map=TURNED * limits.map)
+    more = {name: TURNED * getattr(limits, name) for name in ("score", "map", "shares")}
+    return dataclasses.replace(limits, **more)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Parity:
     mean_score_drift: float
     map_drift: float
     strangeness_drift: float
+    share_drift: float
     verdicts: int  # two an image, with and without the filter: normal, anomalous or not judged
     flips: int
     ties: int  # verdicts too near a threshold, or the limit of what is judged, to count
@@ -86,6 +89,7 @@ class Parity:
             self.score_drift <= limits.score
             and self.map_drift <= limits.map
             and self.strangeness_drift <= limits.strangeness
+            and self.share_drift <= limits.shares
             and self.flips <= limits.flips * self.verdicts
         )
 
@@ -96,8 +100,8 @@ class Parity:
         return (
             f"{self.flips} of {self.verdicts} verdicts flipped ({self.limits.flips:.0%} allowed), scores differ by at "
             f"most {self.score_drift:.2g} ({self.limits.score:g}), maps by {self.map_drift:.2g} ({self.limits.map:g}), "
-            f"strangeness by {self.strangeness_drift:.2g} ({self.limits.strangeness:g}), on {self.images} images: "
-            f"{self.source}"
+            f"strangeness by {self.strangeness_drift:.2g} ({self.limits.strangeness:g}), shares of the deviation by "
+            f"{self.share_drift:.2g} ({self.limits.shares:g}), on {self.images} images: {self.source}"
         )
 
 
@@ -110,12 +114,13 @@ def compare(
     progress: Progress | None = None,
 ) -> Parity:
     """Judge every image both ways."""
-    drifts, maps, strange, flips, ties = [], [0.0], [], 0, 0
+    drifts, maps, strange, shares, flips, ties = [], [0.0], [], [], 0, 0
     for index, image in enumerate(images):
         wanted, found = detector.predict(image), runtime.predict(image)
         both = ((getattr(wanted, name), getattr(found, name)) for name in MAPS)
         maps += [_map_drift(*pair) for pair in both if pair[0] is not None]
         strange.append(_strangeness_drift(wanted.strangeness, found.strangeness))
+        shares.append(max(_share_drift(*pair) for pair in zip(_shares(wanted), _shares(found), strict=True)))
         for score, threshold, verdict, own_score, own_verdict in _verdicts(wanted, found):
             drifts.append(abs(own_score - score) / max(1, abs(score)))
             tie = _on_an_edge(detector, wanted) or (wanted.is_judged and found.is_judged and _near(score, threshold))
@@ -123,8 +128,10 @@ def compare(
             flips += not tie and verdict != own_verdict
         if progress:
             progress("comparing with torch", index + 1, len(images))
-    largest = float(np.max(drifts)), float(np.mean(drifts)), float(np.max(maps)), float(np.max(strange))
-    return Parity(len(images), source, *largest, len(drifts), flips, ties, limits)
+    largest = (float(np.max(each)) for each in (maps, strange, shares))
+    return Parity(
+        len(images), source, float(np.max(drifts)), float(np.mean(drifts)), *largest, len(drifts), flips, ties, limits
+    )
 
 
 def _verdicts(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, float, str, float, str]]:
@@ -149,6 +156,15 @@ def _strangeness_drift(wanted: float, found: float) -> float:
     if math.isnan(wanted) and math.isnan(found):
         return 0.0
     drift = abs(found - wanted) / max(1, abs(wanted))
+    return drift if math.isfinite(drift) else math.inf
+
+
+def _shares(prediction: Prediction) -> list[float]:
+    return [prediction.participation, prediction.nuisance_fraction, *prediction.nuisance_by_family.values()]
+
+
+def _share_drift(wanted: float, found: float) -> float:
+    drift = abs(found - wanted)
     return drift if math.isfinite(drift) else math.inf
 
 

@@ -9,7 +9,9 @@ from nfad import NfadError
 from nfad.deploy.parity import LIMITS, Limits, compare, images_for
 from nfad.verdict.threshold import Threshold
 
-LENIENT = Limits(score=np.inf, map=np.inf, strangeness=np.inf, flips=0)
+SCORES = ["score", "unfiltered_score", "map", "detection_map", "unfiltered_map"]
+SHARES = ["participation", "nuisance_fraction"]
+LENIENT = Limits(score=np.inf, map=np.inf, strangeness=np.inf, shares=np.inf, flips=0)
 
 
 class Shifted:
@@ -34,18 +36,36 @@ def images(shipped):
 
 def test_torch_agrees_with_itself(shipped):
     images, _ = images_for(shipped.detector, shipped.normals[:3])
-    parity = compare(shipped.detector, Shifted(shipped.detector), images, "itself", Limits(0, 0, 0, 0))
+    parity = compare(shipped.detector, Shifted(shipped.detector), images, "itself", Limits(0, 0, 0, 0, 0))
     assert parity.passed and parity.score_drift == parity.map_drift == parity.strangeness_drift == parity.flips == 0
     assert parity.images == 9 and parity.verdicts == 18
 
 
-@pytest.mark.parametrize("name", ["score", "unfiltered_score", "map", "detection_map", "unfiltered_map", "strangeness"])
+@pytest.mark.parametrize("name", [*SCORES, "strangeness", *SHARES])
 def test_each_number_is_looked_at(name, shipped):
     images, _ = images_for(shipped.detector, shipped.normals[:2])
     parity = compare(shipped.detector, Shifted(shipped.detector, **{name: 0.5}), images, "shifted", LIMITS["fp32"])
     assert not parity.passed
     assert (parity.score_drift > 0.001) == ("score" in name) and (parity.map_drift > 0.005) == ("map" in name)
     assert (parity.strangeness_drift > 0.001) == (name == "strangeness")
+    assert (parity.share_drift > 0.001) == (name in SHARES)
+
+
+def test_shares_are_looked_at_family_by_family(shipped):
+    """One that is too large by what another is too small leaves their sum as it is."""
+
+    class Swapped(Shifted):
+        def predict(self, image):
+            found = super().predict(image)
+            one, other, *_ = found.nuisance_by_family
+            families = found.nuisance_by_family
+            moved = {**families, one: families[one] + 0.2, other: families[other] - 0.2}
+            return dataclasses.replace(found, nuisance_by_family=moved)
+
+    images, _ = images_for(shipped.detector, shipped.normals[:1])
+    parity = compare(shipped.detector, Swapped(shipped.detector), images, "swapped", LIMITS["fp32"])
+    assert not parity.passed and parity.share_drift == pytest.approx(0.2, abs=1e-6)
+    assert "shares of the deviation by 0.2" in str(parity)
 
 
 def test_a_graph_that_cannot_tell_is_not_one_that_can(shipped):
@@ -53,7 +73,7 @@ def test_a_graph_that_cannot_tell_is_not_one_that_can(shipped):
     cannot = Shifted(shipped.detector, strangeness=math.nan)
     assert compare(shipped.detector, cannot, images, "blind", LENIENT).strangeness_drift == math.inf
     neither = dataclasses.replace(shipped.detector, judgeable=None)
-    assert compare(neither, Shifted(neither), images, "blind", Limits(0, 0, 0, 0)).passed
+    assert compare(neither, Shifted(neither), images, "blind", Limits(0, 0, 0, 0, 0)).passed
 
 
 def test_flipped_verdicts_are_counted_and_ties_are_not(shipped, images):
