@@ -77,6 +77,18 @@ def test_another_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch,
         Detector.load(other)
 
 
+def test_a_model_that_developed_photos_as_none_does_now_is_refused_and_one_that_did_not_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("nfad.artifact.FORMAT", 14)
+    saved = [
+        Detector.fit(parts(10), tiny(developed=developed)).save(tmp_path / f"{developed}.nfad")
+        for developed in (True, False)
+    ]
+    monkeypatch.undo()
+    with pytest.raises(NfadError, match="develops photos as no version since does .format 14.; fit it again"):
+        Detector.load(saved[0])
+    assert Detector.load(saved[1]).development is None
+
+
 def test_other_safetensors_and_missing_files_are_refused(tmp_path):
     save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
     with pytest.raises(NfadError, match="not a model written by"):
