@@ -253,8 +253,7 @@ class Detector(Fitted):
             return self._seen(views)
         turned, where = self.pose.turned(views)
         found = self._seen(turned, where)
-        maps = {name: self.pose.back(each, where) for name, each in found.maps.items()}
-        return dataclasses.replace(found, maps=maps, moved=self.pose.moved(where))
+        return dataclasses.replace(found, maps=self.pose.back(found.maps, where), moved=self.pose.moved(where))
 
     def _seen(self, views: Tensor, where: Boxes | None = None) -> Scores:
         """Of views whose parts lie as in the fit's."""

@@ -201,8 +201,7 @@ class ReadOuts(nn.Module):
             rest = rest[count:]
         out = z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
         if self.pose is not None and where is not None:
-            maps = {name: self.pose.back(each, where) for name, each in out.maps.items()}
-            out = dataclasses.replace(out, maps=maps, moved=self.pose.moved(where))
+            out = dataclasses.replace(out, maps=self.pose.back(out.maps, where), moved=self.pose.moved(where))
         shares = [out.nuisance_by_family[family] for family in self.families]
         by_name = {
             "score": out.score,

@@ -128,10 +128,12 @@ def compare(
             flips += not tie and verdict != own_verdict
         if progress:
             progress("comparing with torch", index + 1, len(images))
-    largest = (float(np.max(each)) for each in (maps, strange, shares))
-    return Parity(
-        len(images), source, float(np.max(drifts)), float(np.mean(drifts)), *largest, len(drifts), flips, ties, limits
-    )
+    mean, (score, seen, odd, share) = float(np.mean(drifts)), map(_largest, (drifts, maps, strange, shares))
+    return Parity(len(images), source, score, mean, seen, odd, share, len(drifts), flips, ties, limits)
+
+
+def _largest(drifts: Sequence[float]) -> float:
+    return float(np.max(drifts))
 
 
 def _verdicts(wanted: Prediction, found: Prediction) -> Iterator[tuple[float, float, str, float, str]]:

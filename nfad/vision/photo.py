@@ -15,10 +15,10 @@ CELLS = 8  # a side: places of the photo that are looked at one by one
 
 def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
     """Of views in [0, 1], in the order of `NUMBERS`; logarithms where ratios count."""
-    small = shrunk(views, max(int(views.shape[-1]) // SIDE, 1))
-    side = int(small.shape[-1]) // CELLS * CELLS
-    small = small[..., :side, :side]
-    grey = small.mean(dim=1)
+    by = max(int(views.shape[-1]) // SIDE, 1)
+    side = int(views.shape[-1]) // by // CELLS * CELLS
+    views = views[..., : side * by, : side * by]
+    grey = shrunk(views.mean(dim=1, keepdim=True), by)[:, 0]
     cells = grey.reshape(-1, CELLS, side // CELLS, CELLS, side // CELLS).transpose(2, 3).flatten(3).flatten(1, 2)
     means = cells.mean(dim=2)
     spread = (cells - means[:, :, None]).square().mean(dim=2).sqrt()  # not of squares: a plain cell's would be rounding
@@ -28,7 +28,7 @@ def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "i
     half = CELLS // 2
     rows = (grid[:, :half].mean(dim=(1, 2)) - grid[:, half:].mean(dim=(1, 2))).abs()
     columns = (grid[:, :, :half].mean(dim=(1, 2)) - grid[:, :, half:].mean(dim=(1, 2))).abs()
-    channels = small.mean(dim=(2, 3)).clamp(min=1 / 255)
+    channels = views.mean(dim=(2, 3)).clamp(min=1 / 255)
     return torch.stack(
         [
             (grey.mean(dim=(1, 2)) + 0.01).log(),

@@ -33,6 +33,7 @@ TINY = 1e-6
 Views = Float[Tensor, "image 3 size size"]
 Grey = Float[Tensor, "image 1 side side"]
 Points = Float[Tensor, "image 2"]  # x and y from the photo's middle, in halves of its height
+Maps = dict[str, Float[Tensor, "image size size"]]
 Boxes = Float[Tensor, "image 2 3"]  # from places in a box, ±1, to places in the view, ±1
 
 
@@ -68,12 +69,14 @@ class Pose:
         smooth = "bicubic" if self.sketch is None else "bilinear"  # steadied photos are to stay as sharp as taken
         return cut_out(evened(views, self.even), boxes, int(views.shape[-1]), mode=smooth).clamp(0, 1)
 
-    def back(self, maps: Float[Tensor, "image size size"], boxes: Boxes) -> Float[Tensor, "image size size"]:
+    def back(self, maps: Maps, boxes: Boxes) -> Maps:
         """Maps of turned views as maps of the views; 0 where the box does not reach."""
         (a, b), (c, d) = (row.unbind(dim=1) for row in boxes[:, :, :2].unbind(dim=1))
         inverse = torch.stack([d, -b, -c, a], dim=1).unflatten(1, (2, 2)) / (a * d - b * c)[:, None, None]
         there = torch.cat([inverse, -(inverse * boxes[:, None, :, 2]).sum(dim=2, keepdim=True)], dim=2)
-        return cut_out(maps[:, None], there, int(maps.shape[-1]), beyond="zeros")[:, 0]
+        together = torch.stack([*maps.values()], dim=1)  # one sampling for all
+        painted = cut_out(together, there, int(together.shape[-1]), beyond="zeros").unbind(dim=1)
+        return dict(zip(maps, painted, strict=True))
 
     def moved(self, boxes: Boxes) -> Float[Tensor, " image"] | None:
         """How far whole photos lay off: what their corners were moved by, in shares of the view's side; None where
@@ -228,8 +231,9 @@ def cut_out(
     images: Tensor, boxes: Boxes, side: int, beyond: str = "border", mode: str = "bilinear"
 ) -> Float[Tensor, "image _ side side"]:
     """Squares of this side; their grid is made by hand, for the ONNX we write has no operator for it."""
-    spots = torch.cat([places(side), torch.ones(side * side, 1)], dim=1)
-    grid = (spots @ boxes.transpose(1, 2)).unflatten(1, (side, side))
+    steps = (torch.arange(side) * 2 + 1) / side - 1
+    x, y, shift = (part[:, None, None] for part in boxes.unbind(dim=2))
+    grid = steps[:, None] * x + (steps[:, None, None] * y + shift)
     return F.grid_sample(images, grid, mode, beyond, align_corners=False)
 
 
