@@ -61,6 +61,11 @@ def model(detector, tmp_path_factory):
     return detector.save(tmp_path_factory.mktemp("steadied") / "nails.nfad")
 
 
+def undeveloped(detector, folder):
+    """What its file says without a development: no model before format 14 has one."""
+    return read_header(replace(detector, development=None).save(folder / "new.nfad"))
+
+
 @pytest.fixture(scope="module")
 def pose():
     return drawn_whole(views_of(*(lying(seed) for seed in range(12))), 1.0)
@@ -111,8 +116,8 @@ def test_noise_is_as_even_in_a_moved_photo_as_in_a_still_one(pose):
     torch.testing.assert_close(evened(plain, pose.even), plain)
 
 
-def test_a_model_before_format_12_evens_nothing(detector, model, tmp_path):
-    header, tensors = read_header(model)
+def test_a_model_before_format_12_evens_nothing(detector, tmp_path):
+    header, tensors = undeveloped(detector, tmp_path)
     assert header["pose"].pop("even") == detector.pose.even > 0
     old = _write({**header, "format": 11}, tensors, tmp_path / "old.nfad")
     assert Detector.load(old).pose.even == 0.0
@@ -150,13 +155,13 @@ def test_what_a_moved_photo_does_not_show_does_not_count(detector):
         photos = [(lying(seed, **by) + noise[seed - 60]).clip(0, 255).astype(np.uint8) for seed in range(60, 72)]
         return float(np.mean([each.score for each in model.predict(photos)]))
 
-    assert score(blind, **MOVED) > 1.5 * score(blind)
-    assert score(detector, **MOVED) < 1.2 * score(detector)
+    assert score(blind, **MOVED) > 1.3 * score(blind)
+    assert score(detector, **MOVED) < 1.1 * score(detector)
     assert score(detector) == pytest.approx(score(blind), rel=0.05)  # hardly moved, so all of it is shown
 
 
-def test_a_model_before_format_13_counts_all_of_a_moved_photo(detector, model, tmp_path):
-    header, tensors = read_header(model)
+def test_a_model_before_format_13_counts_all_of_a_moved_photo(detector, tmp_path):
+    header, tensors = undeveloped(detector, tmp_path)
     assert header["pose"].pop("trimmed") is detector.pose.trimmed is True
     old = _write({**header, "format": 12}, tensors, tmp_path / "old.nfad")
     assert Detector.load(old).pose.trimmed is False

@@ -113,8 +113,9 @@ def test_a_loaded_one_says_the_same_to_the_last_bit(detector, model):
     assert loaded.config == detector.config
 
 
-def test_a_file_of_the_format_before_is_turned_too(detector, model, tmp_path):
-    header, tensors = artifact.read_header(model)
+def test_a_file_of_the_format_before_is_turned_too(detector, tmp_path):
+    detector = replace(detector, development=None)  # no model of then developed photos
+    header, tensors = artifact.read_header(detector.save(tmp_path / "new.nfad"))
     held_out = {name: values for name, values in header["held_out"].items() if name != "lines"}
     old = artifact._write(header | {"format": 9, "held_out": held_out}, tensors, tmp_path / "old.nfad")
     found, wanted = Detector.load(old).predict(nail(40)), detector.predict(nail(40))

@@ -26,7 +26,7 @@ def test_the_engine_fits_the_detector_on_its_training_images(trained, folder, se
     assert detector.fitted_on == len(detector.normals["score"]) == len(data.train_data)
     with torch.no_grad():
         found = model.model(seen)
-    assert torch.allclose(found.pred_score, detector.predict_tensor(seen).score, rtol=1e-5)
+    assert torch.allclose(found.pred_score, detector.predict_tensor(seen).score, rtol=1e-4)
     [metrics] = runner.test(model, datamodule=folder(), verbose=False)
     assert metrics["image_AUROC"] == 1
 

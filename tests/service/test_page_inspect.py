@@ -150,6 +150,7 @@ def test_a_photo_that_met_no_answer_may_be_sent_again(opened):
     again = page.locator("#jobs").get_by_role("button", name="Try again")
     again.wait_for()
     page.context.set_offline(False)
+    page.wait_for_function("navigator.onLine")
     again.click()
     page.locator("#jobs .tile .badge:is(.normal, .anomalous)").wait_for()
 
