@@ -174,16 +174,31 @@ def defocused(view: View, radius: float) -> View:
     return torch.fft.irfft2(spectrum, s=size)[:, 2 * reach :, 2 * reach :].contiguous()
 
 
-def _offset(view: View, strength: float, _: Generator) -> View:
+def toned(curve: Callable[[Tensor, float], Tensor]) -> Callable[[View, float, Generator], View]:
+    """A camera's tone curve, of every channel alone or, as often, of the brightest with the hue kept: what is dark then
+    gains as much in colour as in light."""
+
+    def under(view: View, strength: float, generator: Generator) -> View:
+        if torch.rand(1, generator=generator) < 0.5:
+            return curve(view, strength)
+        view = view.clamp(min=0)
+        brightest = view.amax(dim=0, keepdim=True)
+        shown = curve(brightest, strength).clamp(0, 1)
+        return torch.where(brightest < GREY_LEVEL, shown, view * (shown / brightest.clamp(min=GREY_LEVEL)))
+
+    return under
+
+
+def _offset(view: Tensor, strength: float) -> Tensor:
     return view + strength
 
 
-def _contrast(view: View, strength: float, _: Generator) -> View:
+def _contrast(view: Tensor, strength: float) -> Tensor:
     mean = view.mean()
     return (view - mean) * strength + mean
 
 
-def _gamma(view: View, strength: float, _: Generator) -> View:
+def _gamma(view: Tensor, strength: float) -> Tensor:
     return view.clamp(min=0) ** strength
 
 
@@ -193,7 +208,7 @@ KINDS: dict[str, Callable[[View, float, Generator], View]] = {
     "ramp": _ramp,
     "spot": _spot,
     "blur": _blur,
-    "offset": _offset,
-    "contrast": _contrast,
-    "gamma": _gamma,
+    "offset": toned(_offset),
+    "contrast": toned(_contrast),
+    "gamma": toned(_gamma),
 }

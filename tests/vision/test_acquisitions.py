@@ -1,3 +1,5 @@
+import colorsys
+
 import numpy as np
 import pytest
 import torch
@@ -166,3 +168,39 @@ def test_blur_is_soft_or_out_of_focus_by_the_same_spread():
             bool(found[32, 32] < 1.01 * found[32, 35])
         )  # a disk is as bright at half its radius as in the middle
     assert shapes == {True, False}
+
+
+@pytest.mark.parametrize(("kind", "strength"), [("offset", 0.3), ("offset", -0.2), ("gamma", 0.5), ("contrast", 0.4)])
+@given(seeds, st.integers(0, 3))
+def test_a_tone_curve_is_every_channels_or_the_brightest_ones_with_the_hue_kept(kind, strength, seed, index):
+    """By colorsys: hue and saturation are as they were, and the value follows the curve."""
+    view = VIEWS[index]
+    mean = float(view.mean())
+    brightest = view.amax(dim=0)
+    curves = {
+        "offset": lambda x, _: x + strength,
+        "gamma": lambda x, _: x**strength,
+        "contrast": lambda x, middle: (x - middle) * strength + middle,
+    }
+    found = KINDS[kind](view, strength, generator(seed)).clamp(0, 1)
+    by_channel = curves[kind](view, mean).clamp(0, 1)
+    by_value = curves[kind](brightest, float(brightest.mean())).clamp(0, 1)
+    if torch.equal(found, by_channel):
+        return
+    for y, x in np.random.default_rng(seed).integers(0, 64, (20, 2)):
+        if brightest[y, x] < 1 / 255:
+            continue
+        hue, saturation, _ = colorsys.rgb_to_hsv(*view[:, y, x].tolist())
+        wanted = colorsys.hsv_to_rgb(hue, saturation, float(by_value[y, x]))
+        assert found[:, y, x].tolist() == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["offset", "gamma", "contrast"])
+def test_half_of_the_tone_curves_keep_the_hue(kind):
+    """Of a place that is red, all channels of which are as far from another as before, in ratio."""
+    red = torch.tensor([0.5, 0.25, 0.125])[:, None, None].expand(3, 8, 8) * torch.linspace(0.8, 1.2, 8)
+    kept = 0
+    for seed in range(200):
+        found = KINDS[kind](red, 0.3 if kind == "offset" else 0.6, generator(seed))
+        kept += torch.allclose(found[0] / found[2], torch.tensor(4.0), rtol=1e-4)
+    assert 70 < kept < 130
