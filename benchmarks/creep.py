@@ -1,13 +1,13 @@
-"""What a hundred thousand inspections leave in memory: a small exported model, small photos, as fast as they are judged.
+"""What a hundred thousand inspections leave in memory: a small exported model, small photos, at full speed.
 
     python benchmarks/creep.py serve [--count 200000] [--minutes 60] [--tree SOURCES] [--label TEXT] [--write]
     python benchmarks/creep.py watch [--count 20000] …
 
-`nfad serve` (pictures of 300 kept) or `nfad watch` (with a sink that moves each file away)
-in a process of its own, of the sources given (another working tree, to compare an earlier version: run both at once).
-`--fitted` judges with the fitted model in place of its export. Its memory is sampled every second, and of each minute the
-least counts: that is after free memory was given back, which happens once a minute. Told are the growth an inspection
-over all of it and over its second half, with a 95 % interval (t) of ten means each, and what the anonymous mappings are.
+`nfad serve` (pictures of 300 kept) or `nfad watch` (with a sink that moves each file away) in a process of its own, of
+the sources given (another working tree, to compare an earlier version: run both at once). `--fitted` judges with the
+fitted model in place of its export. Its memory is sampled every second, and of each minute the least counts: that is
+after free memory was given back, which happens once a minute. Told are the growth an inspection over all of it and over
+its second half, with a 95 % interval (t) of ten means each, and what was in memory at the start and at the end.
 """
 
 from __future__ import annotations
@@ -129,9 +129,7 @@ class Watched:
         self._camera.mkdir()
         self._files = [content for content in (feed.next(chance) for _ in range(FORMS)) if len(content) > 400]
         sinks = ["--sink", f"move:{folder / 'sorted'}"]
-        self.process = command(
-            tree, folder / "log", "watch", model, self._camera, "--to", self._results, *sinks, *PACE
-        )
+        self.process = command(tree, folder / "log", "watch", model, self._camera, "--to", self._results, *sinks, *PACE)
         self._dropped, self.done, self._sorted = 0, 0, folder / "sorted"
         while not (self._results / "ledger.sqlite").exists():
             assert self.process.poll() is None, (folder / "log").read_text()

@@ -37,8 +37,8 @@ def keep_freed_memory() -> bool:
 def return_freed_memory() -> bool:
     """Hand what is free and kept back to the system, once in a while.
 
-    A C library keeps it in pieces that need not fit what comes next (docs/reliability.md). glibc's malloc_trim gives back
-    the end of the first arena alone, of others only what lies between what is in use. Says whether it was done.
+    A C library keeps it in pieces that need not fit what comes next (docs/reliability.md). glibc's gives back the end
+    of the first arena alone, of others only what lies between what is in use. Says whether it was done.
     """
     try:
         return bool(ctypes.CDLL(None).malloc_trim(0))
