@@ -24,6 +24,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -139,12 +140,14 @@ class Watched:
 
     def step(self) -> None:
         self.done = self._ledger.last()
-        while self._dropped < self.done + AHEAD:
+        while self._dropped < self.done + AHEAD and len(os.listdir(self._camera)) < 2 * AHEAD:
             content = self._files[self._dropped % len(self._files)]
             drop(self._camera, f"{self._dropped}.png", content)
             self._dropped += 1
-        for file in self._sorted.glob("*/*"):  # they are taken away, as someone does
-            file.unlink(missing_ok=True)
+        for file in self._sorted.glob("*/*"):  # they are taken away, as someone does, once they are whole
+            with suppress(FileNotFoundError):
+                if time.time() - file.stat().st_mtime > 10:
+                    file.unlink()
 
     def stop(self) -> None:
         self._ledger.close()
