@@ -3,8 +3,8 @@
     python benchmarks/sizes.py IMAGE MODEL [MODEL ...] [--sides 256 1024 2400] [--write]
 
 Each model runs in a process of its own, one size after the other, the same photo enlarged. Memory is the process's
-after that size, not its peak. With `--peak SIDE` it is the peak, beyond what was there before, of one photo of that side
-that is opened from a PNG and judged, and what is kept of it afterwards once free memory was given back.
+after that size, not its peak. With `--peak SIDE` it is the peak, beyond what was there before, of one photo of that
+side that is opened from a PNG and judged, and what is kept of it afterwards once free memory was given back.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class Store:
             return list(connection.scalars(newest))
 
     def mark_pictures_removed(self, ids: Sequence[str]) -> None:
-        # One by one: a list of each length is a statement of its own, and connections remember 128 of them, 60 kB each.
+        # One by one: a list of each length is a statement of its own, and each connection remembers 128 of them.
         chosen = INSPECTIONS.update().where(ROWS.id == sa.bindparam("chosen")).values(pictures=False)
         with self.engine.begin() as connection:
             connection.execute(chosen, [{"chosen": id} for id in ids])
