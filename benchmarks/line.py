@@ -70,10 +70,14 @@ class Command:
         return int((place / "statm").read_text().split()[1]) * 4096 / 1e6, len(os.listdir(place / "fd"))
 
 
-def serve(model: Path, data: Path, db: str | None = None, *, keep: bool = False) -> tuple[Command, str]:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def serve(model: Path, data: Path, db: str | None = None, *, keep: bool = False) -> tuple[Command, str]:
+    port = free_port()
     options = ["--data", data, "--port", port, "--least-free", 0, "--threads", 1]
     command = Command("serve", model, *options, *(["--db", db] if db else []), *(["--keep", KEPT] if keep else []))
     address = f"http://127.0.0.1:{port}"

@@ -257,8 +257,10 @@ class Store:
             return list(connection.scalars(newest))
 
     def mark_pictures_removed(self, ids: Sequence[str]) -> None:
+        # One by one: a list of each length is a statement of its own, and each connection remembers 128 of them.
+        chosen = INSPECTIONS.update().where(ROWS.id == sa.bindparam("chosen")).values(pictures=False)
         with self.engine.begin() as connection:
-            connection.execute(INSPECTIONS.update().where(ROWS.id.in_(ids)).values(pictures=False))
+            connection.execute(chosen, [{"chosen": id} for id in ids])
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Those of the ids that are inspections; some at a time, because databases bound what one question names."""

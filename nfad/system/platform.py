@@ -12,15 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8  # malloc.h
 
 
 def keep_freed_memory() -> bool:
     """Let glibc keep the memory of a network's activations instead of handing it back after every layer.
 
     By default every large tensor is mapped, faulted in page by page and unmapped again, which on two cores costs a
-    small CNN more than its arithmetic (benchmarks/costs.py). Says whether it was done; other C libraries are left
-    alone.
+    small CNN more than its arithmetic (benchmarks/costs.py). All of it in one arena: by default threads get up to eight
+    a core, and what is free at the end of any but the first is never given back (see below), so that over months each
+    grows to the most that any thread ever needed. Says whether it was done; other C libraries are left alone. Call it
+    before there are threads: an arena they have they keep.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -28,15 +30,15 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # musl has no mallopt
         return False
-    settings = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20}
+    settings = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20, M_ARENA_MAX: 1}
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
 def return_freed_memory() -> bool:
     """Hand what is free and kept back to the system, once in a while.
 
-    A C library keeps it in each thread's arena, in pieces that need not fit what comes next (docs/reliability.md). Says
-    whether it was done.
+    A C library keeps it in pieces that need not fit what comes next (docs/reliability.md). glibc's gives back the end
+    of the first arena alone, of others only what lies between what is in use. Says whether it was done.
     """
     try:
         return bool(ctypes.CDLL(None).malloc_trim(0))

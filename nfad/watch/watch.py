@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ class Watch:
 
     def run(self, stop: Callable[[], bool] = lambda: False, *, once: bool = False) -> Counter[str]:
         """Watch until `stop()` says so, or with `once` until all that was there at the start is judged."""
+        self._stop, self._asked = stop, math.inf  # when it was asked to stop
         with ExitStack() as stack:
             for place in (self._results, *(sorter.folder for sorter in self._sorters)):
                 message = f"another `nfad watch` writes to {place}; stop it or choose another folder"
@@ -254,9 +256,16 @@ class Watch:
                 self._warn(f"{self._results / LINES} cannot be written ({error.strerror or error}); tried again")
             self._lines_fail = True
         for sorting in self._sortings:
-            sorting.catch_up()
+            sorting.catch_up(self._is_late)
         for thread in self._threads:
             thread.notify()
+
+    def _is_late(self) -> bool:
+        """Asked to stop so long ago that what is left to be sorted waits for the next start."""
+        if not self._stop():
+            return False
+        self._asked = min(self._asked, time.monotonic())
+        return time.monotonic() - self._asked > DRAIN_SECONDS
 
     def _prediction_of(self, record: WatchRecord) -> Prediction | None:
         """The maps behind a record: at hand, or made again after a restart; None if another model had judged it."""

@@ -266,3 +266,19 @@ def test_a_search_reads_so_many_names_a_page(tmp_path, monkeypatch):
         before = last
     assert read == [newest[:4], newest[4:8]]
     assert [each.id for each in store.find(Filters(before=before), 20)] == newest[8:]
+
+
+def test_no_number_of_inspections_is_a_statement_of_its_own(store):
+    """A connection remembers many statements, which over months is memory that creeps."""
+    said = set()
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *given: said.add(given[2]))
+    after, number = [], 0
+    for count in range(1, 9):
+        some = [inspection(number + each) for each in range(count)]
+        number += count
+        store.add(some)
+        assert len(store.with_pictures()) == count
+        store.mark_pictures_removed([each.id for each in some])
+        assert store.with_pictures() == []
+        after.append(len(said))
+    assert after[2:] == after[1:-1]

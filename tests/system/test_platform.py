@@ -1,6 +1,9 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 SCRIPT = """
 import resource
@@ -24,6 +27,55 @@ def test_freed_memory_is_faulted_in_once():
         assert int(faults) < 20
     else:
         assert not sys.platform.startswith("linux") or "musl" in sys.version
+
+
+THREADS = """
+import ctypes, threading
+from nfad.system.platform import keep_freed_memory, return_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+keep_freed_memory()
+library = ctypes.CDLL(None)
+library.strdup.restype, library.strdup.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+library.free.argtypes = [ctypes.c_void_p]
+text, turn = b"a" * (8 << 20), threading.Barrier(9)
+
+def work():
+    library.free(library.strdup(b"a"))
+    turn.wait()
+    turn.wait()
+    copy = library.strdup(text)
+    turn.wait()
+    turn.wait()
+    library.free(copy)
+    turn.wait()
+    turn.wait()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+turn.wait()
+before = resident()
+turn.wait()
+turn.wait()
+most = resident()
+turn.wait()
+turn.wait()
+print(return_freed_memory(), (most - before) / len(text), (resident() - before) / len(text))
+turn.wait()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells what a process has in memory")
+def test_what_threads_have_freed_is_given_back():
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    given_back, most, left = done.stdout.split()
+    if given_back == "True":
+        assert float(most) > 6
+        assert float(left) < 1
 
 
 FAULTS = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"

@@ -42,6 +42,27 @@ def test_sorting_that_failed_is_caught_up_with_its_pictures(watch, folder, tmp_p
     assert not (folder / "a.png").exists()
 
 
+def test_who_asks_it_to_stop_does_not_wait_for_all_that_is_yet_to_be_sorted(watch, folder, tmp_path, png, monkeypatch):
+    for i in range(3):
+        (folder / f"{i}.png").write_bytes(png(i))
+    place = tmp_path / "sorted"
+    sorter = Sorter(place, "copy", folder)
+    for verdict in ("good", "bad", "not-judged"):
+        (place / verdict).write_text("a file where a folder should be")
+    assert len(watch(sorters=[sorter])[0]) == 3
+    for verdict in ("good", "bad", "not-judged"):
+        (place / verdict).unlink()
+
+    def filed():
+        return sum(1 for path in place.glob("*/?-*.png") if ".overlay" not in path.name)
+
+    monkeypatch.setattr("nfad.watch.watch.DRAIN_SECONDS", 0)
+    _, warnings, _ = watch(sorters=[sorter], stop=lambda: filed() >= 1)
+    assert filed() == 1 and warnings[-1].endswith("has yet to get 2 parts; the next start sends them")
+    watch(sorters=[sorter])
+    assert filed() == 3
+
+
 def test_lines_that_cannot_be_written_do_not_stop_the_inspection(watch, folder, png, lines, monkeypatch):
     real, calls = Lines.catch_up, []
 
