@@ -104,7 +104,7 @@ def acquired(view: View, generator: Generator, tile: int | None = None) -> tuple
         acquisition = draw(generator, ranges)
         lit = acquisition.noiseless(view)
         gain = _gain_of(fine, _fine(lit))
-        left = gain * float(fine.square().mean().sqrt())
+        left = min(gain, 1.0) * float(fine.square().mean().sqrt())  # who raises contrast raises the noise, too
         if gain >= VISIBLE and left >= acquisition.noise / 4 + GREY_LEVEL:
             return acquisition.with_noise(lit), acquisition
     return view.clone(), Acquisition((), 0)

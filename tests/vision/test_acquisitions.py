@@ -19,7 +19,8 @@ def generator(seed):
 
 
 def visible(before, after):
-    """The share of the part's fine structure that is left, and how strong it is: what somebody would see of it."""
+    """The share of the part's fine structure that is left, and how strong it is at most as taken: what somebody would
+    see of it, were the noise raised with its contrast."""
 
     def fine(view):
         grey = torch.nn.functional.avg_pool2d(view, 2).mean(dim=0).double().numpy()
@@ -27,7 +28,7 @@ def visible(before, after):
 
     one, other = fine(before), fine(after)
     share = (one * other).sum() / (one * one).sum()
-    return share, share * np.sqrt((one * one).mean())
+    return share, min(share, 1) * np.sqrt((one * one).mean())
 
 
 @given(seeds, st.integers(0, 3))
@@ -88,6 +89,17 @@ def test_a_hidden_part_is_never_drawn():
         share, strength = visible(view, careless.noiseless(view))
         hidden += share < VISIBLE or strength < careless.noise / 4 + 1 / 255
     assert hidden > 0
+
+
+def test_a_faint_part_under_much_noise_is_not_drawn_for_all_its_contrast_was_raised():
+    """And would be: a gain beside the noise makes it as strong."""
+    faint = 0.5 + 0.15 * (VIEWS[0] - VIEWS[0].mean())
+    _, strength = visible(faint, faint)
+    drawn = [acquired(faint, generator(seed))[1] for seed in range(400)]
+    assert max(each.noise for each in drawn) <= 4 * (strength - 1 / 255) + 1e-4
+    careless = [draw(generator(seed)) for seed in range(400)]
+    raised = [a for a in careless if a.noise and visible(faint, a.noiseless(faint))[0] > 1]
+    assert any(a.noise > 4 * (strength - 1 / 255) for a in raised)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
