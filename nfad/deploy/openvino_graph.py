@@ -21,8 +21,23 @@ def convert(model: onnx.ModelProto) -> ov.Model:
     for node in converted.get_ops():
         if node.get_type_name() == "Interpolate" and node.get_attributes()["antialias"]:
             node.output(0).replace(resized(node.input_value(0), node.input_value(1)).output(0))
+    _take_apart(converted)
     converted.validate_nodes_and_infer_types()
     return converted
+
+
+def _take_apart(model: ov.Model) -> None:
+    """A photo's channels by one transposition, in place: to pick every third byte is slow in OpenVINO, three times as
+    slow as this. In onnxruntime it is not, and a channel at a time takes less memory."""
+    nodes = {node.get_friendly_name().split("/")[-1]: node for node in model.get_ops()}
+    if "channel0" not in nodes:  # part of a graph, which takes no photo
+        return
+    apart = None
+    for channel in range(3):
+        picked, plane = nodes[f"channel{channel}"], nodes[f"planes{channel}"]
+        apart = apart or ops.transpose(picked.input_value(0), ops.constant([0, 3, 1, 2]))
+        one, first = ops.constant([1]), ops.constant([channel])
+        plane.output(0).replace(ops.slice(apart, first, ops.constant([channel + 1]), one, one).output(0))
 
 
 def halve_weights(model: ov.Model, smallest: int = 1024) -> ov.Model:

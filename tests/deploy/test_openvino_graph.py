@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from nfad.deploy.openvino_graph import ops, ov, resized
+from nfad.deploy.openvino_graph import convert, ops, ov, resized
+from nfad.deploy.views import pixels_to_views
+from nfad.vision.images import to_view
 
 sides = st.integers(16, 400)  # a photo has 16 at the least; torch itself errs on images one pixel wide
 
@@ -30,6 +32,17 @@ def test_it_is_torchs_antialiased_resize_at_any_size(resize, height, width, afte
 def test_a_photo_of_that_size_is_left_as_it_is(resize):
     image = np.random.default_rng(0).random((1, 3, 64, 48), np.float32)
     assert np.array_equal(resize(image, np.array([64, 48])), image)
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(8, np.uint8), (16, np.uint16)])
+def test_a_photo_is_taken_apart_once_and_shows_what_it_did(bits, kind):
+    model = convert(pixels_to_views(48, None, False, None, bits))
+    taken = model.input("pixels").get_target_inputs()
+    apart = [each.get_node().get_type_name() for each in taken]
+    assert apart.count("Transpose") == 1 and set(apart) <= {"Transpose", "ShapeOf"}
+    photo = np.random.default_rng(bits).integers(0, 2**bits, (60, 75, 3), dtype=kind)
+    found = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(photo[None])[0]
+    np.testing.assert_allclose(found[0], to_view(photo, 48, None)[0].numpy(), atol=1e-5)
 
 
 def test_no_exported_graph_has_a_filter_to_prepare_for_every_size(other_folders):
