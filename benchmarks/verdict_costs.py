@@ -3,8 +3,9 @@
     python benchmarks/verdict_costs.py DATA [--repeats 3] [--presets embedded-both]
 
 Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by
-side in one run: fits of 60 photos of 256², then batches of views, then one photo at a time by both exports, with the
-spread over repeats; and of judging to the same without developing. Rows of presets that are not named stay as they are.
+side in one run: fits of 60 photos of 256², then batches of eight of these, then one photo at a time by both exports,
+with the spread over repeats; and of judging to the same without developing. Rows of presets that are not named stay as
+they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nfad import Config, Detector
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.system.platform import keep_freed_memory
-from nfad.vision.images import find_images
+from nfad.vision.images import find_images, load_part, to_view
 from nfad.vision.tiles import tiled_teacher
 
 PRESETS = ("embedded-fast", "embedded", "embedded-both")
@@ -41,7 +42,8 @@ def measured(preset: str, images: list[Path], repeats: int) -> dict[str, tuple[f
         fitted[config.acquisitions > 0] = Detector.fit(images, config, teacher=teacher, second=second)
 
     fits = ratio(lambda: fit(now), lambda: fit(before), repeats)
-    views = torch.rand(8, 3, now.size, now.size)
+    # Photos, as a camera sends them: random numbers are all noise, which is then taken out of every one.
+    views = torch.stack([to_view(load_part(image), now.size, now.resize)[0] for image in images[:8]])
     judging = ratio(lambda: fitted[True].predict_tensor(views), lambda: fitted[False].predict_tensor(views), 30)
     with tempfile.TemporaryDirectory() as folder:
         runtimes = []

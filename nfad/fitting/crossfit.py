@@ -258,7 +258,7 @@ class Look:
             if out.localization is not None:
                 maps["localization"] = out.localization
             for name, placed in self.placed[fold].items():
-                maps[name] = where_shown(scorer.placed_map(placed, some, inputs[-1]), counts)
+                maps[name] = where_shown(scorer.placed_map(placed, some, inputs[-1]), counts, scorer.common_mode)
             spread = {"participation": out.participation, "nuisance_fraction": out.nuisance_fraction}
             spread |= {f"nuisance:{family}": share for family, share in out.nuisance_by_family.items()}
             told = {name: map_numbers(self.config, each) for name, each in maps.items()}

@@ -67,8 +67,9 @@ class Strangest:
             some, where = [t[rows] for t in tokens], prior[rows] if look.config.foreground else None
             off = [t - by_token(means, t.shape[1]) for t, means in zip(some, self._places[fold], strict=True)]
             for name, placed in look.placed[fold].items():
-                found = look.scorers[fold].placed_map(placed, some, where)
-                found = where_shown(found, None if shown is None else shown[rows])
+                scorer = look.scorers[fold]
+                found = scorer.placed_map(placed, some, where)
+                found = where_shown(found, None if shown is None else shown[rows], scorer.common_mode)
                 top = found.topk(max(FEWEST, round(STRANGEST * found.shape[1])), dim=1).indices[..., None]
                 for total, each in zip(self._sums[name][fold], off, strict=True):
                     odd = each.gather(1, top.expand(-1, -1, each.shape[-1])).flatten(0, 1)

@@ -61,12 +61,12 @@ def without_common_mode(token_map: Float[Tensor, "image token"]) -> Float[Tensor
 
 
 def where_shown(
-    token_map: Float[Tensor, "image token"], shown: Float[Tensor, "image token"] | None
+    token_map: Float[Tensor, "image token"], shown: Float[Tensor, "image token"] | None, centred: bool = False
 ) -> Float[Tensor, "image token"]:
-    """What a moved photo does not show is as ordinary as its median token."""
+    """What a moved photo does not show is as ordinary as its median token; of a `centred` map that is 0."""
     if shown is None:
         return token_map
-    off = without_common_mode(token_map)
+    off = token_map if centred else without_common_mode(token_map)
     return token_map + off * (shown - 1)
 
 
@@ -119,15 +119,18 @@ class Scorer:
         out = read_coefficients(blocks, operator.keep, self.tau, operator.families, self.gate_by)
         if filtered is not None:
             out = dataclasses.replace(out, detection=torch.stack(filtered).mean(dim=0))
+        kept = [name for name in self.maps if name != "detection" or self.placed is None]
         if prior is not None:
             part = self.part(prior)
-            out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), part) for name in self.maps})
+            out = dataclasses.replace(out, **{name: on_foreground(getattr(out, name), part) for name in kept})
         if self.common_mode:
-            out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in self.maps[1:]})
+            out = dataclasses.replace(out, **{name: without_common_mode(getattr(out, name)) for name in kept[1:]})
         if self.placed is not None:
             out = dataclasses.replace(out, detection=self.placed_map(self.placed, tokens, prior))
         if shown is not None:
-            out = dataclasses.replace(out, **{name: where_shown(getattr(out, name), shown) for name in self.maps})
+            centred = dict.fromkeys(self.maps[1:], self.common_mode)
+            each = {name: where_shown(getattr(out, name), shown, centred.get(name, False)) for name in self.maps}
+            out = dataclasses.replace(out, **each)
         if self.reading is not None:
             assert numbers is not None
             light = coordinates(tokens, operator.bases), numbers

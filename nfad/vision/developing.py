@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 import torch
 from jaxtyping import Float
@@ -56,8 +56,9 @@ class Development:
         for some in views:
             finest, next_one = fine_details(some)
             ratios.append(finest / (next_one + TINY))
-            means.append(_mean(some)[:, :, 0, 0])
-            spreads.append(_spread(some))
+            mean = _mean(some)
+            means.append(mean[:, :, 0, 0])
+            spreads.append(_spread(some, mean))
         noise = torch.randn(SAMPLE, 3, side, side, generator=torch.Generator().manual_seed(0))
         strength = 0.1  # about a middle grey, far from both ends
         noise = (sampled(0.5 + strength * noise) - 0.5) / strength
@@ -99,7 +100,8 @@ class Development:
     def balanced(self, views: Views) -> Views:
         """Each channel's mean and spread within those of the fit's photos, no further: parts differ in both. A photo
         without contrast is not made of nothing."""
-        mean, spread = _mean(views), _spread(views)
+        mean = _mean(views)
+        spread = _spread(views, mean)
         gain = (spread.clamp(*self.spread) / spread).clamp(1 / STRONGEST, STRONGEST)
         wanted = mean[:, :, 0, 0].clamp(*self.mean)
         return ((views - mean) * gain[:, :, None, None] + wanted[:, :, None, None]).clamp(0, 1)
@@ -115,12 +117,13 @@ def shares_undone(views: Views, quiet: Views, developed: Views) -> Float[Tensor,
 
 def fine_details(views: Views) -> tuple[Float[Tensor, " image"], Float[Tensor, " image"]]:
     """Energies of what differs from the nearest surroundings, and of what these differ from theirs ("à trous")."""
-    planes = views.flatten(0, 1)[:, None]  # for torch is slow with groups of channels
-    finest, next_one = (
-        F.conv2d(planes, kernel[None, None], stride=apart).square().mean(dim=(1, 2, 3)).reshape(-1, 3).mean(dim=1)
-        for kernel, apart in zip(TELLING, APART, strict=True)
-    )
-    return finest, next_one
+    counts = _counts(int(views.shape[-1]))
+    kernel, side = TELLING.shape[-1], counts.shape[-1]
+    beyond = max(0, (side - 1) * APART[1] + kernel - int(views.shape[-1]))
+    planes = F.pad(views.flatten(0, 1)[:, None], (0, beyond, 0, beyond))  # for torch is slow with groups of channels
+    energy = F.conv2d(planes, TELLING, stride=APART[1])[..., :side, :side].square() * counts
+    energy = energy.sum(dim=(2, 3)).unflatten(0, (-1, 3)).mean(dim=1)
+    return energy[:, :-1].sum(dim=1), energy[:, -1]
 
 
 def details(views: Views) -> tuple[list[Coarser], Coarser]:
@@ -155,8 +158,8 @@ def developed(development: Development | None, views: Views) -> tuple[Views, Flo
     return (views, None) if development is None else development(views)
 
 
-def _spread(views: Views) -> Float[Tensor, "image 3"]:
-    off = (views - _mean(views)).square()
+def _spread(views: Views, mean: Float[Tensor, "image 3 1 1"]) -> Float[Tensor, "image 3"]:
+    off = (views - mean).square()
     return (_mean(off)[:, :, 0, 0] + GREY_LEVEL**2).sqrt()
 
 
@@ -198,14 +201,30 @@ def _moving_mean(views: Coarser, width: int) -> Coarser:
     return views
 
 
-def _telling() -> tuple[Float[Tensor, "5 5"], Float[Tensor, "13 13"]]:
-    """A pixel less its smooth surroundings; and these less theirs, whose taps are two pixels apart."""
+def _telling() -> Float[Tensor, "5 1 13 13"]:
+    """A pixel less its smooth surroundings, at each of the four places of a square that it is looked at; and these less
+    theirs, whose taps are two pixels apart. Both by one convolution: a graph lays views out anew for each."""
     near, wide = torch.tensor(TAPS), torch.zeros(9)
     wide[::2] = near
     smooth, finest, next_one = torch.outer(near, near), -torch.outer(near, near), -torch.outer(wide, wide)
     finest[2, 2] += 1
     next_one[4, 4] += 1
-    return finest, F.conv2d(next_one[None, None], smooth[None, None], padding=4)[0, 0]
+    next_one = F.conv2d(next_one[None, None], smooth[None, None], padding=4)[0, 0]
+    room = len(next_one) - len(finest)
+    places = ((left, room - left, top, room - top) for top in (0, APART[0]) for left in (0, APART[0]))
+    return torch.stack([*(F.pad(finest, place) for place in places), next_one])[:, None]
+
+
+@lru_cache(maxsize=8)
+def _counts(side: int) -> Float[Tensor, "5 square square"]:
+    """What a detail's energy at each place counts, for either mean to be over those that lie in a view of this side."""
+    finest, next_one = (max(0, (side - taps) // apart + 1) for taps, apart in zip((5, 13), APART, strict=True))
+    squares = max(-(-finest // 2), next_one)
+    places = [2 * torch.arange(squares) + odd < finest for odd in (0, 1)]
+    inside = [down[:, None] & along for down in places for along in places]
+    wide = torch.arange(squares) < next_one
+    each = [place / max(finest, 1) ** 2 for place in inside] + [(wide[:, None] & wide) / max(next_one, 1) ** 2]
+    return torch.stack(each)
 
 
 TELLING = _telling()

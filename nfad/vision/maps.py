@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+PIECE = 32  # pixels, of which the highest alone is looked at first: see `image_score`
+
 
 def smoothing_kernel(sigma: float) -> Float[Tensor, " tap"]:
     """A Gaussian cut at four sigmas, summing to one."""
@@ -54,6 +56,17 @@ def cell_means(tokens: Float[Tensor, "image token channel"], side: int) -> Float
 
 
 def image_score(maps: Float[Tensor, "image size size"], top_fraction: float = 0.01) -> Float[Tensor, " image"]:
-    """Mean of the top fraction of pixels."""
+    """Mean of the top fraction of pixels.
+
+    So many pixels lie in at most as many pieces, those with the highest maxima: nothing else need be sorted.
+    """
     flat = maps.flatten(1)
-    return flat.topk(max(1, int(top_fraction * int(flat.shape[1]))), dim=1).values.mean(dim=1)
+    pixels = int(flat.shape[1])
+    count = max(1, int(top_fraction * pixels))
+    if pixels % PIECE == 0 and 2 * PIECE * count <= pixels:
+        pieces = flat.unflatten(1, (pixels // PIECE, PIECE))
+        highest = pieces.amax(dim=2).topk(count, dim=1).indices
+        first = torch.arange(highest.shape[0], device=flat.device)[:, None] * (pixels // PIECE)
+        # Whole rows are picked, which graphs do quicker than values one by one.
+        flat = pieces.flatten(0, 1).index_select(0, (highest + first).flatten()).reshape(-1, count * PIECE)
+    return flat.topk(count, dim=1).values.mean(dim=1)

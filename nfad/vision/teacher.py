@@ -168,7 +168,8 @@ class CnnTeacher:
             stage = F.interpolate(
                 stage, (grid, grid), mode="bilinear", antialias=stage.shape[-1] > grid, align_corners=False
             )
-        return F.normalize(stage.flatten(2).transpose(1, 2), dim=-1)
+        # By one permutation of what lies channels last already: a graph would lay it out anew, and then once more.
+        return F.normalize(stage.permute(0, 2, 3, 1).flatten(1, 2), dim=-1)
 
 
 def load_teacher(

@@ -141,7 +141,7 @@ def test_eight_bits_are_the_networks_alone_and_the_rest_is_fitted_to_them(shippe
         graph = joined(networks, detector, False, None, 8)
         nodes = [node.name for node in graph.graph.node if node.op_type == "QuantizeLinear"]
         assert nodes and not any(node.startswith(("read_outs/", "pixels/")) for node in nodes)
-        with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, np.inf, flips=1.0)}):
+        with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, np.inf, np.inf, flips=1.0)}):
             options = Options("onnx", "int8")
             ship(graph, detector, shipped.model, tmp_path / name, options, shipped.normals, beside=shipped.detector)
     runtimes = {name: Runtime.load(tmp_path / name) for name in ("as-it-was", "anew")}

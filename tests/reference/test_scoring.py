@@ -129,6 +129,13 @@ def test_what_is_not_shown_is_as_ordinary_as_the_median_token():
     assert torch.equal(found, before) and where_shown(found, None) is found
 
 
+def test_of_a_centred_map_the_median_token_is_0_to_the_last_bit():
+    found = without_common_mode(torch.randn(4, 65, generator=GENERATOR))
+    shown = torch.rand(4, 65, generator=GENERATOR)
+    assert torch.equal(where_shown(found, shown, centred=True), where_shown(found, shown))
+    assert not torch.equal(where_shown(found + 1, shown, centred=True), where_shown(found + 1, shown))
+
+
 @given(st.integers(0, 2**16), st.floats(0, 0.5), st.floats(0, 0.5))
 def test_what_developing_undid_comes_first_and_shares_stay_shares(seed, noise, light):
     shares = torch.rand(3, 2, generator=torch.Generator().manual_seed(seed)) / 2

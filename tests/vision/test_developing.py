@@ -57,8 +57,11 @@ def test_details_and_what_is_left_are_those_of_a_slow_pyramid():
     np.testing.assert_allclose(left[0, 1].numpy(), plane, atol=1e-5)
 
 
-def test_fine_details_are_those_of_a_slow_filter_at_some_places():
-    slow, energies = VIEWS[0].double().numpy(), []
+@pytest.mark.parametrize("side", [VIEWS.shape[-1], 13, 20, 23, 32, 37, 48])
+def test_fine_details_are_those_of_a_slow_filter_at_some_places(side):
+    """Of any side: which places lie in a view goes by it."""
+    views = VIEWS[:, :, :side, :side]
+    slow, energies = views[0].double().numpy(), []
     for level, apart in enumerate(APART):
         taps = np.zeros(4 * 2**level + 1)
         taps[:: 2**level] = TAPS
@@ -66,7 +69,7 @@ def test_fine_details_are_those_of_a_slow_filter_at_some_places():
         margin = (2, 6)[level]  # beyond which a filter would see what is not there
         energies.append(((slow - smooth)[:, margin:-margin:apart, margin:-margin:apart] ** 2).mean())
         slow = smooth
-    np.testing.assert_allclose([float(energy) for energy in fine_details(VIEWS[:1])], energies, rtol=1e-4)
+    np.testing.assert_allclose([float(energy) for energy in fine_details(views[:1])], energies, rtol=1e-4)
 
 
 @given(st.floats(0.35, 1.5), st.floats(-0.1, 0.1), st.lists(st.floats(0.8, 1.2), min_size=3, max_size=3))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 from torch.nn import functional as F
 
-from nfad.vision.maps import image_score, pixel_maps, smoothing_kernel
+from nfad.vision.maps import PIECE, image_score, pixel_maps, smoothing_kernel
 
 EPS = torch.finfo(torch.float32).eps
 seeds = st.integers(0, 2**31)
@@ -65,6 +65,19 @@ def test_image_score_is_the_mean_of_the_sorted_top(images, size, share, seed):
     wanted = np.sort(maps.double().numpy().reshape(images, -1), axis=1)[:, -count:].mean(axis=1)
     found = image_score(maps, share).double().numpy()
     assert np.abs(found - wanted).max() <= 4 * count * EPS * float(maps.abs().max())
+
+
+@given(st.integers(1, 3), st.integers(1, 6), st.floats(0.001, 0.02), st.integers(1, 50), seeds)
+def test_image_score_of_a_few_in_whole_pieces_is_the_mean_of_the_sorted_top(images, eighths, share, levels, seed):
+    """Also where many pixels are alike, where all of the highest lie in one piece, and each in another."""
+    rng, side = np.random.default_rng(seed), 8 * eighths
+    maps = torch.from_numpy(rng.integers(-levels, levels, (images, side, side)).astype(np.float32))
+    flat = maps.flatten(1)
+    flat[0, ::PIECE] += 2 * levels
+    flat[-1, :PIECE] += 5 * levels
+    count = max(1, int(share * side * side))
+    wanted = np.sort(flat.double().numpy(), axis=1)[:, -count:].mean(axis=1)
+    np.testing.assert_allclose(image_score(maps, share).numpy(), wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_image_score_takes_one_percent_and_at_least_one_pixel():

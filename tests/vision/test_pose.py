@@ -2,16 +2,19 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nails import nail
+from scipy.ndimage import uniform_filter
 from torch.nn import functional as F
 
 from nfad.fitting.posing import drawn, part_of, unlikeness
 from nfad.vision.acquisitions import KINDS
 from nfad.vision.images import to_view
+from nfad.vision.pose import AROUND, DRAWN, Pose, _around, cut_out
 
 SIZE = 128
 
@@ -103,3 +106,27 @@ def test_a_larger_view_shows_the_same(pose):
     small, large = (pose.found(views_of(nail(2), size=size)) for size in (SIZE, 2 * SIZE))
     assert float((small - large).abs().max()) < 0.03
     assert F.cosine_similarity(small[:, :, 0], large[:, :, 0]).item() > 0.999
+
+
+@pytest.mark.parametrize("side", [9, 32, 64, 68])
+def test_the_surroundings_are_the_mean_of_the_nearest_pixels(side):
+    grey = torch.rand(2, 1, side, side, generator=torch.Generator().manual_seed(side))
+    wanted = [uniform_filter(each[0].double().numpy(), AROUND, mode="nearest") for each in grey]
+    np.testing.assert_allclose(_around(grey)[:, 0].numpy(), wanted, atol=1e-6)
+
+
+def test_the_drawing_is_matched_at_every_step_as_one_by_one():
+    draw = torch.Generator().manual_seed(3)
+    pose = Pose.steady(1.0, torch.randn(DRAWN, DRAWN, generator=draw))
+    seen, steps = torch.randn(2, 1, 64, 64, generator=draw), 2 * pose._steps + 1
+    boxes = torch.tensor([[[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]], [[0.9, 0.1, 0.0], [-0.1, 0.9, 0.05]]])
+    wider = torch.cat([boxes[:, :, :2] * (1 + (steps - 1) / DRAWN), boxes[:, :, 2:]], dim=2)
+    shown = cut_out(seen, wider, DRAWN + steps - 1)[:, 0].double()
+    drawing = pose.drawing.double()
+    wanted = [
+        [float((each[down : down + DRAWN, right : right + DRAWN] * drawing).mean()) for right in range(steps)]
+        for each in shown
+        for down in range(steps)
+    ]
+    found = pose._match(seen, boxes).reshape(2 * steps, steps).numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
