@@ -64,7 +64,8 @@ def test_eight_bits_are_of_both_networks(pair, model, tmp_path):
     for index, image in enumerate(parts(12)):
         Image.fromarray(image).save(tmp_path / f"{index}.png")
         photos.append(tmp_path / f"{index}.png")
-    with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, np.inf, np.inf, flips=0.2)}):  # of an untrained network
+    loose = Limits(np.inf, np.inf, np.inf, np.inf, flips=0.2)  # of an untrained network
+    with mock.patch.dict(LIMITS, {"int8": loose}):
         metadata, parity = export(model, tmp_path / "int8", Options("onnx", "int8"), photos)
     assert parity.passed and metadata["beside"]["name"] == "embedded-cnn"
     whole = export(model, tmp_path / "fp32", Options("onnx"), photos)[0]
