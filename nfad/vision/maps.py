@@ -66,7 +66,8 @@ def image_score(maps: Float[Tensor, "image size size"], top_fraction: float = 0.
     if pixels % PIECE == 0 and 2 * PIECE * count <= pixels:
         pieces = flat.unflatten(1, (pixels // PIECE, PIECE))
         highest = pieces.amax(dim=2).topk(count, dim=1).indices
-        first = torch.arange(highest.shape[0], device=flat.device)[:, None] * (pixels // PIECE)
+        # Counted by sums of what varies: the older ONNX exporter takes a number of images for a constant.
+        first = ((highest[:, :1] * 0 + 1).cumsum(dim=0) - 1) * (pixels // PIECE)
         # Whole rows are picked, which graphs do quicker than values one by one.
         flat = pieces.flatten(0, 1).index_select(0, (highest + first).flatten()).reshape(-1, count * PIECE)
     return flat.topk(count, dim=1).values.mean(dim=1)
