@@ -144,7 +144,7 @@ class Bench:
         for precision in ("fp32",) if "pair-int8" in self.without else PRECISIONS:
             model, folder = self.scratch / "vit-b-pair.nfad", self.scratch / f"vit-b-pair-{precision}"
             # Its weights are random, so whether 8 bits keep its verdicts means nothing here.
-            with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, np.inf, flips=1.0)}):
+            with mock.patch.dict(LIMITS, {"int8": Limits(np.inf, np.inf, np.inf, np.inf, flips=1.0)}):
                 judges[f"ViT-B pair {precision}"] = exported(model, folder, precision, self.normals[:FITTED]).predict
         if "dinomaly" not in self.without:
             judges["anomalib Dinomaly (ViT-B) at 224²"] = opened_peer(dinomaly, self.scratch / "dinomaly", 224)
