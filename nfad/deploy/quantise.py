@@ -22,6 +22,7 @@ from nfad.errors import NfadError
 from nfad.reference.student import Student
 from nfad.system.platform import ready_for_openvino
 from nfad.system.progress import Progress
+from nfad.vision.developing import developed
 from nfad.vision.images import load_part, to_view
 from nfad.vision.teacher import VitTeacher
 
@@ -38,7 +39,8 @@ def quantised(networks: onnx.ModelProto, detector: Detector, normals: Sequence[P
     config = detector.config
     order = np.random.default_rng(config.seed).permutation(len(normals))[:CALIBRATION]
     views = [to_view(load_part(normals[index]), config.size, config.resize)[0][None] for index in order]
-    seen = [Preparing(detector)(view)[0].numpy() for view in views]
+    preparing = Preparing(detector)
+    seen = [developed(detector.development, preparing(view)[0])[0].numpy() for view in views]
     nncf.set_log_level(logging.ERROR)
     # Smooth quantisation of ONNX models stumbles over a ViT's products of two activations (NNCF 3.4).
     no_smoothing = nncf.AdvancedQuantizationParameters(

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from commands import nfad
 from deploy.conftest import nfad_export
-from parts import part
+from parts import part, parts, tiny
+from PIL import Image
 
-from nfad import NfadError
+from nfad import Detector, NfadError
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export, ship
 from nfad.deploy.graph import outputs_of
@@ -17,6 +18,8 @@ from nfad.deploy.onnx_graph import build, joined, networks_of
 from nfad.deploy.parity import LIMITS, Limits
 from nfad.deploy.quantise import fitted_anew, quantised
 from nfad.system.files import new_folder
+from nfad.vision.developing import developed
+from nfad.vision.images import load_part, to_view
 
 
 def test_what_is_not_arithmetic_travels_in_json(shipped):
@@ -151,6 +154,21 @@ def test_eight_bits_are_the_networks_alone_and_the_rest_is_fitted_to_them(shippe
     assert judged["anew"][0].threshold == anew.threshold != shipped.detector.threshold
     flagged = {name: sum(each.is_anomalous for each in found) for name, found in judged.items()}
     assert flagged["anew"] <= flagged["as-it-was"]
+
+
+@pytest.mark.filterwarnings("ignore")  # NNCF warns of its own insides
+def test_ranges_of_eight_bits_are_set_on_what_networks_look_at(tmp_path):
+    """Of photos in half the light: what they look at is developed."""
+    detector = Detector.fit(parts(12), tiny(acquisitions=24))
+    Image.fromarray(part(3) // 2).save(tmp_path / "dark.png")
+    view = to_view(load_part(tmp_path / "dark.png"), detector.config.size, detector.config.resize)[0][None]
+    turned = view if detector.pose is None else detector.pose.turned(view)[0]
+    wanted = developed(detector.development, turned)[0]
+    assert float((wanted - turned).abs().mean()) > 0.05
+    with mock.patch("nncf.quantize") as quantize:
+        quantised(mock.sentinel.networks, detector, [tmp_path / "dark.png"])
+    [found] = quantize.call_args.args[1].get_inference_data()
+    np.testing.assert_allclose(found["views"], wanted.numpy(), atol=1e-5)
 
 
 @pytest.mark.slow
