@@ -155,7 +155,7 @@ def test_what_a_moved_photo_does_not_show_does_not_count(detector):
         photos = [(lying(seed, **by) + noise[seed - 60]).clip(0, 255).astype(np.uint8) for seed in range(60, 72)]
         return float(np.mean([each.score for each in model.predict(photos)]))
 
-    assert score(blind, **MOVED) > 1.3 * score(blind)
+    assert score(blind, **MOVED) > 1.2 * score(blind)
     assert score(detector, **MOVED) < 1.1 * score(detector)
     assert score(detector) == pytest.approx(score(blind), rel=0.05)  # hardly moved, so all of it is shown
 
