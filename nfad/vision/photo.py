@@ -11,6 +11,9 @@ from torch import Tensor
 NUMBERS = ("brightness", "contrast", "flat", "dark", "bright", "noise", "colour", "uneven")
 SIDE = 128  # of the view they are taken of, at the least: fine noise still shows, and they cost next to nothing
 CELLS = 8  # a side: places of the photo that are looked at one by one
+# Below 3 and above 252 grey levels, half a twelfth off: means of four pixels' channels are twelfths, and one that lies
+# on a bound would be on either side of it by the rounding of whatever program computes it.
+DARK, BRIGHT = 3 - 1 / 24, 252 + 1 / 24
 
 
 def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "image 8"]:
@@ -34,8 +37,8 @@ def photo_numbers(views: Float[Tensor, "image 3 size size"]) -> Float[Tensor, "i
             (grey.mean(dim=(1, 2)) + 0.01).log(),
             (spread.sort(dim=1).values[:, CELLS**2 // 2] + 0.002).log(),
             (spread < 1.5 / 255).float().mean(dim=1),
-            (grey < 3 / 255).float().mean(dim=(1, 2)),
-            (grey > 252 / 255).float().mean(dim=(1, 2)),
+            (grey < DARK / 255).float().mean(dim=(1, 2)),
+            (grey > BRIGHT / 255).float().mean(dim=(1, 2)),
             (fine + 0.002).log().mean(dim=(1, 2)),  # of the logarithms: plain areas count, not edges
             (channels[:, 0] / channels[:, 2]).log(),
             torch.maximum(rows, columns),

@@ -43,6 +43,17 @@ def test_a_black_and_a_white_photo_show_nothing():
     assert numbers(PLAIN)["flat"] == numbers(PLAIN)["dark"] == 0
 
 
+@given(st.integers(0, 2**31), st.sampled_from([1e-6, -1e-6]))
+def test_rounding_moves_no_pixel_across_a_bound(seed, hair):
+    """Of photos of whole grey levels about the bounds, many of whose squares have just their level on the mean."""
+    levels = np.random.default_rng(seed).choice([2, 3, 4, 251, 252, 253], (256, 256, 1)).repeat(3, axis=2)
+    mean = levels[..., 0].reshape(128, 2, 128, 2).mean(axis=(1, 3))
+    assert (mean == 3).any() and (mean == 252).any()
+    told, moved = numbers(view(levels)), numbers(view(levels) + hair)
+    assert (told["dark"], told["bright"]) == (moved["dark"], moved["bright"])
+    assert told["dark"] == (mean < 3).mean() and told["bright"] == (mean > 252).mean()
+
+
 @pytest.mark.parametrize(
     ("name", "sign", "change"),
     [
