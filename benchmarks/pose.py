@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--normals", type=int, default=60)
     given = parser.parse_args()
     config, rows = Config.preset(DEFAULT), []
-    teachers = [tiled_teacher(*look.sight) for look in (config, config.second) if look]
+    teachers = [tiled_teacher(*look.sight) for look in config.looks]
     for name in given.sets:
         [dataset] = datasets(given.data, given.scratch, [name])[:1]
         order = np.random.default_rng(54).permutation(len(dataset.train))[: given.normals]

@@ -34,12 +34,11 @@ RESULTS = Path(__file__).parent / "results" / "verdict_costs.md"
 def measured(preset: str, images: list[Path], repeats: int) -> dict[str, tuple[float, float, float]]:
     now = Config.preset(preset, false_alarm_rate=0.05)
     before = now.changed(acquisitions=0)
-    teacher = tiled_teacher(*now.sight)
-    second = now.second and tiled_teacher(*now.second.sight)
+    teachers = [tiled_teacher(*look.sight) for look in now.looks]
     fitted: dict[bool, Detector] = {}
 
     def fit(config: Config) -> None:
-        fitted[config.acquisitions > 0] = Detector.fit(images, config, teacher=teacher, second=second)
+        fitted[config.acquisitions > 0] = Detector.fit(images, config, teacher=teachers[: len(config.looks)])
 
     fits = ratio(lambda: fit(now), lambda: fit(before), repeats)
     # Photos, as a camera sends them: random numbers are all noise, which is then taken out of every one.

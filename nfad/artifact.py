@@ -36,12 +36,13 @@ from nfad.vision.pose import Pose
 from nfad.vision.region import Region
 from nfad.vision.teacher import Teacher
 from nfad.vision.tiles import looking_at, tiled_teacher
-from nfad.vision.weights import state_digest
+from nfad.vision.weights import UNTRAINED, state_digest
 
-FORMAT = 15
+FORMAT = 16
 READ = 5  # since this one scores are read in their light; older models judge every photo
+DEVELOPED = 15  # since this one photos are developed as they are today
 OLDEST = 3  # earlier ones lack what their normals were like, without which no drift can be told
-BESIDE = "beside."  # before the names of the second look's tensors
+BESIDE = "beside."  # before the names of the second look's tensors; twice of the third, and so on
 RENAMED = {"control": "unfiltered", "detection": "filtered", "control_score": "unfiltered_score"}  # since format 3
 Part = TypeVar("Part")
 
@@ -62,7 +63,7 @@ class Fitted:
     ratios: tuple[float, float] = ANY_RATIO  # of width to height, within which a photo is judged
     pose: Pose | None = None  # by which parts are turned to lie alike, or photos steadied; None: as taken
     development: Development | None = None  # of every photo before a network looks at it; None: as taken
-    beside: Fitted | None = None  # another teacher's look at the same view, in the same units: their mean counts
+    beside: Fitted | None = None  # another teacher's look at the same view, and so on; the mean of all counts
     joined: str = "maps"  # or (of tiles, and before format 12) "scores": what of both looks is averaged
     sha256: str = ""  # of the file it was loaded from
 
@@ -143,14 +144,17 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
     """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not;
-    before 14 no photo was developed, and of those of 14 none is read whose photos were."""
+    before 14 no photo was developed, and of those of 14 none is read whose photos were; before 16 random weights were
+    told by their last bits, which differ between processors."""
     beside = header["beside"] and _as_it_was(header["beside"])
+    drawn = header["teacher"]["weights"] == UNTRAINED
     return {
         "pose": None,
         "joined": "scores",
         "split": "hard",
         **header,
         "config": {"pose": "as taken", "developed": False, **header["config"]},
+        "teacher": header["teacher"] | ({"sha256": ""} if drawn else {}),
         "beside": beside,
     }
 
@@ -186,7 +190,7 @@ def _stored(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} has format {header['format']}, which lacks numbers of its normals, and {OLDEST} is the oldest "
             "that is read; fit it again"
         )
-    if header["format"] < FORMAT and "development.white" in tensors:
+    if header["format"] < DEVELOPED and "development.white" in tensors:
         raise NfadError(f"{path} develops photos as no version since does (format {header['format']}); fit it again")
     if header["format"] > FORMAT:
         raise NfadError(
@@ -208,7 +212,7 @@ def _fitted(
     if weights is not None:
         config = dataclasses.replace(config, weights=weights)
     teacher = tiled_teacher(*config.sight, device)
-    if teacher.identity.sha256 != header["teacher"]["sha256"]:
+    if header["teacher"]["sha256"] not in ("", teacher.identity.sha256):
         raise NfadError(
             f"{path} was fitted with {header['teacher']['architecture']} weights of SHA-256 "
             f"{header['teacher']['sha256'][:12]}…, but those found here have {teacher.identity.sha256[:12]}…; "

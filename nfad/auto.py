@@ -65,8 +65,7 @@ def fit_auto(
         config = Config.preset(preset, **changes | dict(own))
         if not config.acquisitions:
             raise NfadError("auto chooses by synthetic defects, which need acquisitions: leave acquisitions=0 out")
-        looks = (config, config.second)
-        teachers = [tiled_teacher(*look.sight, device_of(device)) for look in looks if look]
+        teachers = [tiled_teacher(*look.sight, device_of(device)) for look in config.looks]
         took = sum(_milliseconds(teacher, config.size) for teacher in teachers)
         if budget is not None and took > budget:
             tried.append(Candidate(name, took))
@@ -83,8 +82,7 @@ def fit_auto(
                 doubt=None if told else doubt,
                 strict=strict,
                 mask=mask,
-                teacher=teachers[0],
-                second=teachers[1] if len(teachers) > 1 else None,
+                teacher=teachers,
             )
             told = True
             if kept is not None:

@@ -42,7 +42,7 @@ class Config:
     weights: str | None = None  # None: embedded or hub; a file or folder; "untrained"
     blocks: tuple[int, ...] = (2, 4, 6, 8)
     prior_blocks: tuple[int, ...] = (9, 11)
-    beside: str | None = None  # a preset whose teacher looks at the same view as well: the mean of both counts
+    beside: tuple[str, ...] = ()  # presets whose teachers look at the same view as well: the mean of all counts
     # what is expected of a normal token
     reference: str = "linear"
     order: str = "filter-then-fit"
@@ -81,6 +81,8 @@ class Config:
     seed: int = 54
 
     def __post_init__(self) -> None:
+        if self.beside is None or isinstance(self.beside, str):  # as they are typed, and as earlier files have them
+            object.__setattr__(self, "beside", tuple(filter(None, (self.beside or "").split(","))))
         for field_ in dataclasses.fields(self):
             check_type(field_.name, str(field_.type), getattr(self, field_.name))
         one_of("reference", self.reference, REFERENCES)
@@ -120,6 +122,7 @@ class Config:
             )
         object.__setattr__(self, "blocks", tuple(self.blocks))
         object.__setattr__(self, "prior_blocks", tuple(self.prior_blocks))
+        object.__setattr__(self, "beside", tuple(self.beside))
         object.__setattr__(self, "rank", dict(self.rank))
 
     def _check_tile(self) -> None:
@@ -140,12 +143,14 @@ class Config:
             raise NfadError("basis_size has no effect with tiles, one of which is what interventions are seen on")
 
     def _check_beside(self) -> None:
-        if self.beside is None:
-            return
-        one_of("beside", self.beside, tuple(name for name, preset in PRESETS.items() if "beside" not in preset))
-        if PRESETS[self.beside].get("teacher", Config.teacher) == self.teacher:
-            raise NfadError(f"beside={self.beside!r} is a look by the same teacher, {self.teacher}; leave it out")
-        if not self.joinable:
+        seen = {self.teacher}
+        for name in self.beside:
+            one_of("beside", name, tuple(name for name, preset in PRESETS.items() if "beside" not in preset))
+            teacher = PRESETS[name].get("teacher", Config.teacher)
+            if teacher in seen:
+                raise NfadError(f"beside={name!r} is a look by the same teacher, {teacher}; leave it out")
+            seen.add(teacher)
+        if self.beside and not self.joinable:
             raise NfadError(
                 "beside needs acquisitions, a reference other than the student, and localization='detection': leave it "
                 "out, or them as they are"
@@ -157,14 +162,16 @@ class Config:
         return self.cross_fitted and self.localization == "detection"
 
     @property
-    def second(self) -> Config | None:
-        """Of the look beside this one: its preset's teacher and filter (if any is used here), the rest as here."""
-        if self.beside is None:
-            return None
-        other = Config.from_dict(PRESETS[self.beside])
-        own = {name: getattr(other, name) for name in ("teacher", "weights", "blocks", "prior_blocks")}
-        rank = other.rank if any(self.rank.values()) else {}
-        return dataclasses.replace(self, beside=None, rank=rank, **own)
+    def looks(self) -> tuple[Config, ...]:
+        """One for each teacher: this one's own, and of each preset beside it the teacher and filter (if any is used
+        here), the rest as here."""
+        found = [dataclasses.replace(self, beside=())]
+        for preset in self.beside:
+            other = Config.from_dict(PRESETS[preset])
+            own = {name: getattr(other, name) for name in ("teacher", "weights", "blocks", "prior_blocks")}
+            rank = other.rank if any(self.rank.values()) else {}
+            found.append(dataclasses.replace(self, beside=(), rank=rank, **own))
+        return tuple(found)
 
     @property
     def tiled(self) -> bool:
@@ -272,7 +279,7 @@ class Config:
             values["pairs"] = PAIRS[bool(acquisitions)]
         alone = not acquisitions or reference == "student" or changes.get("localization") == "global"
         if alone or changes.get("teacher", self.teacher) != self.teacher:
-            values["beside"] = None
+            values["beside"] = ()
         return self.from_dict(values | {RENAMED.get(name, name): value for name, value in changes.items()})
 
     @classmethod
@@ -309,7 +316,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch": 16,
     },
     "embedded": {},
-    "embedded-both": {"beside": "embedded-fast"},
+    "embedded-both": {"beside": ("embedded-fast",)},
     # A CNN's stages are shallow and narrow: more than C/16 of light, or any noise family, costs it real defects.
     "embedded-fast": {
         "teacher": "embedded-cnn",
@@ -318,3 +325,5 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rank": {"photometric": 0.0625},
     },
 }
+for _name in ("embedded-lite1", "embedded-lite2"):
+    PRESETS[_name] = {**PRESETS["embedded-fast"], "teacher": _name}

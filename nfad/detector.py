@@ -65,8 +65,7 @@ class Detector(Fitted):
         strict: bool = False,
         mask: ImageLike | None = None,
         workdir: Path | None = None,
-        teacher: Teacher | None = None,
-        second: Teacher | None = None,
+        teacher: Teacher | Sequence[Teacher] | None = None,
         device: str = "auto",
     ) -> Detector:
         """Fit on normal images (paths or uint8/uint16 arrays).
@@ -77,8 +76,8 @@ class Detector(Fitted):
         is no detector of such images: an error names them, copies and empty ones before the work begins.
         `mask` is an image of the photos' shape, bright where to look: what lies under the rest moves no verdict.
         `workdir` keeps the student's checkpoints, so that an interrupted fit resumes. `teacher` is one already loaded
-        for this config, to share it among many fits, and `second` that of the look beside it. `device` is where
-        networks run (auto, cpu, cuda, cuda:1, mps, xpu), unless a teacher says so; it is no part of the model.
+        for this config, to share it among many fits, or one for each look. `device` is where networks run (auto, cpu,
+        cuda, cuda:1, mps, xpu), unless a teacher says so; it is no part of the model.
         """
         config = config or Config.preset(DEFAULT)
         if mask is not None and config.reference == "student":
@@ -103,8 +102,7 @@ class Detector(Fitted):
             config = dataclasses.replace(config, **done)
             ratios = judged_ratios(views.ratios) if config.acquisitions and config.resize is None else ANY_RATIO
 
-            def look(config: Config, teacher: Teacher | None, progress: Progress | None) -> tuple[Teacher, Calibrated]:
-                teacher = teacher or tiled_teacher(*config.sight, where)
+            def look(config: Config, teacher: Teacher, progress: Progress | None) -> tuple[Teacher, Calibrated]:
                 if config.tiled and not isinstance(teacher, Tiled):
                     raise NfadError(f"tiles need a teacher of their own, not {type(teacher).__name__}; leave it out")
                 if region is not None:
@@ -120,16 +118,17 @@ class Detector(Fitted):
                     return teacher, calibrate(config, scorer, cache, seeing, held, fit, Path(own), progress)
 
             alike = {"ratios": ratios, "pose": views.pose, "development": development}
-            other, beside = config.second, None
-            if other is None:
-                teacher, calibrated = look(config, teacher, progress)
-            else:
-                names = (config.teacher, other.teacher)
-                second = second or tiled_teacher(*other.sight, where)  # one that cannot be had is told of now
-                teacher, calibrated = look(config, teacher, named(progress, names[0]))
-                second, also = look(other, second, named(progress, names[1]))
-                calibrated, also = joined(calibrated, also, config)
-                beside = cls(other, second, fitted_on=len(fit), **alike, **also.kept)
+            looks = config.looks
+            given = () if teacher is None else teacher if isinstance(teacher, Sequence) else (teacher,)
+            # Teachers that cannot be had are told of now.
+            teachers = [*given, *(tiled_teacher(*each.sight, where) for each in looks[len(given) :])]
+            task = (progress,) if len(looks) == 1 else (named(progress, each.teacher) for each in looks)
+            found = [look(*each) for each in zip(looks, teachers, task, strict=True)]
+            teachers = [each for each, _ in found]
+            calibrated, *others = joined([each for _, each in found], config) if len(looks) > 1 else [found[0][1]]
+            beside = None
+            for its, own, also in reversed([*zip(looks[1:], teachers[1:], others, strict=True)]):
+                beside = cls(its, own, fitted_on=len(fit), beside=beside, **alike, **also.kept)
             if views.pose is not None and views.pose.name == "steadied":
                 of = held if calibrated.seen is None else calibrated.seen.images[calibrated.seen.taken]
                 moved = {"moved": lying_off(views.pose, views, every, of)}
@@ -140,7 +139,7 @@ class Detector(Fitted):
         if doubt:
             for place, why in doubts:
                 doubt(views.images[place], why)
-        return cls(config, teacher, fitted_on=len(fit), beside=beside, **alike, **calibrated.kept)
+        return cls(config, teachers[0], fitted_on=len(fit), beside=beside, **alike, **calibrated.kept)
 
     def at_rate(self, false_alarm_rate: float) -> Detector:
         """The same detector at another false-alarm rate; nothing is refitted."""
@@ -163,8 +162,8 @@ class Detector(Fitted):
 
     @property
     def looks(self) -> tuple[Detector, ...]:
-        """Itself, and the one beside it."""
-        return (self,) if self.beside is None else (self, self.beside)
+        """Itself, and those beside it."""
+        return (self,) if self.beside is None else (self, *self.beside.looks)
 
     @property
     def seeing(self) -> Teacher:

@@ -100,7 +100,7 @@ def test_other_safetensors_and_missing_files_are_refused(tmp_path):
 def test_other_teacher_weights_are_refused(model, monkeypatch):
     detector = Detector.load(model)
     assert detector.predict(part(1)).score  # the right ones load
-    monkeypatch.setattr("nfad.vision.weights.state_digest", lambda state: "0" * 64)
+    monkeypatch.setattr("nfad.vision.weights.drawn_digest", lambda state: "0" * 64)
     with pytest.raises(NfadError, match="pass the original file"):
         Detector.load(model)
 

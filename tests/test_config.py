@@ -110,15 +110,16 @@ def test_evidence_by_place_is_a_candidate_where_it_can_be_made(changes, candidat
 def test_the_look_beside_has_its_presets_teacher_and_the_rest_of_the_first():
     both = Config.preset("embedded-both", size=128, seed=3, acquisitions=40, foreground=True)
     fast = Config.preset("embedded-fast", size=128, seed=3, acquisitions=40, foreground=True)
-    assert both.second == fast and fast.second is None
-    assert Config.preset("embedded-both", rank={}).second.rank == {}  # what is not filtered here is not there either
+    alone = Config.preset("embedded", size=128, seed=3, acquisitions=40, foreground=True)
+    assert both.looks == (alone, fast) and fast.looks == (fast,)
+    assert Config.preset("embedded-both", rank={}).looks[1].rank == {}  # what is not filtered here is not there either
 
 
 @pytest.mark.parametrize(
     "changes", [{"acquisitions": 0}, {"reference": "student"}, {"localization": "global"}, {"teacher": "dinov3"}]
 )
 def test_where_there_can_be_no_second_look_there_is_none(changes):
-    assert Config.preset("embedded-both", **changes).beside is None
+    assert Config.preset("embedded-both", **changes).beside == ()
 
 
 @pytest.mark.parametrize(

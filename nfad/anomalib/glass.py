@@ -13,8 +13,7 @@ from nfad.anomalib.host import AnomalibHost
 from nfad.errors import NfadError
 from nfad.hosts.host import checked_images
 from nfad.system.progress import Progress
-from nfad.vision.named import EMBEDDED_ARCHITECTURE
-from nfad.vision.weights import embedded_cnn
+from nfad.vision.weights import EMBEDDED_ARCHITECTURE, embedded_cnn
 
 LAYERS = ["blocks.2", "blocks.4"]  # 1/8 and 1/16 of the image, the stages the other hosts read
 DIMENSIONS = 256  # of the embedding: these stages have 40 and 112 channels, not the 1536 published for a wide ResNet

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from rich.table import Table
 
@@ -21,6 +19,7 @@ def info(
 ) -> None:
     """Say what a model is: teacher and weights, settings, normals, threshold and the rates it supports."""
     from nfad.config import Config
+    from nfad.deploy.folder import others_of
     from nfad.verdict.choice import Choice
     from nfad.verdict.threshold import Threshold
 
@@ -50,7 +49,7 @@ def info(
         "model": str(model),
         "bytes": size,
         "teacher": header["teacher"],
-        "beside": _teacher_of(header.get("beside")),
+        "beside": others_of(header),
         "config": header["config"],
         "fitted_on": header["fitted_on"],
         "held_out": held.count,
@@ -65,10 +64,9 @@ def info(
         print(json.dumps(facts))
         return
     table = Table(title=str(model), show_header=False)
-    for row, teacher in (("teacher", facts["teacher"]), ("and beside it", facts["beside"])):
-        if teacher:
-            table.add_row(row, f"{teacher['name']} ({teacher['architecture']})")
-            table.add_row("its weights", f"{teacher['weights']}, SHA-256 {teacher['sha256'][:16]}…")
+    for place, teacher in enumerate([facts["teacher"], *facts["beside"]]):
+        table.add_row("and beside it" if place else "teacher", f"{teacher['name']} ({teacher['architecture']})")
+        table.add_row("its weights", f"{teacher['weights']}, SHA-256 {teacher['sha256'][:16]}…")
     config = header["config"]
     table.add_row("reference", f"{config['reference']}, {config['order']}")
     ranks = ", ".join(f"{family} {value:g}" for family, value in config["rank"].items())
@@ -117,8 +115,3 @@ def info(
     told = "everything included" if "parity" in own else "teacher weights not included"
     table.add_row("size", f"{size / 1000:.0f} kB ({told})")
     out.print(table)
-
-
-def _teacher_of(beside: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Of the second look, which a model file holds whole and an export by its teacher."""
-    return beside and beside.get("teacher", beside)

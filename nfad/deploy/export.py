@@ -148,7 +148,7 @@ def metadata_of(detector: Detector, model: Path, options: Options) -> dict[str, 
         "choice": detector.choice and detector.choice.as_dict(),
         "config": detector.config.as_dict(),
         "teacher": dataclasses.asdict(detector.teacher.identity),
-        "beside": detector.beside and dataclasses.asdict(detector.beside.teacher.identity),
+        "beside": [dataclasses.asdict(look.teacher.identity) for look in detector.looks[1:]],
         "model": {"name": model.name, "sha256": sha256_of(model)},
     }  # fmt: skip
 

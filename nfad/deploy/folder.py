@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def read_metadata(folder: Path, key: bytes | None = None) -> dict[str, Any]:
         if sha256_of(folder / name) != wanted:
             raise NfadError(f"{folder / name} was changed after the export (its checksum differs); export it again")
     return metadata
+
+
+def others_of(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The teachers beside the first, of an export's metadata, or of a model file's header, which holds each look within
+    the one before."""
+    beside = header.get("beside") or []
+    if isinstance(beside, Mapping):  # so it was in exports, too, when there were two at the most
+        return [beside.get("teacher", beside), *others_of(beside)]
+    return list(beside)
 
 
 def _check_scores(metadata: dict[str, Any], path: Path) -> None:

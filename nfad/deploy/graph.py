@@ -23,7 +23,7 @@ from nfad.vision.region import looked_at
 from nfad.vision.teacher import CnnTeacher, VitTeacher
 from nfad.vision.tiles import Tiled
 
-BESIDE = "beside/"  # before the names of what the second look's networks give
+BESIDE = "beside/"  # before the names of what the second look's networks give; twice of the third, and so on
 
 
 def outputs_of(detector: Detector) -> tuple[str, ...]:
@@ -57,13 +57,12 @@ def read_out_shapes(detector: Detector) -> dict[str, tuple[int, ...]]:
     photo: dict[str, tuple[int, ...]] = {} if detector.judgeable is None else {"photo": (len(NUMBERS),)}
     undone: dict[str, tuple[int, ...]] = {} if detector.development is None else {"undone": (2,)}
     where: dict[str, tuple[int, ...]] = {} if detector.pose is None else {"turned_box": (2, 3)}
-    return {**token_shapes(detector), **_of_second(detector), **photo, **undone, **where}
+    return {**token_shapes(detector), **_of_others(detector), **photo, **undone, **where}
 
 
-def _of_second(detector: Detector) -> dict[str, tuple[int, ...]]:
-    if detector.beside is None:
-        return {}
-    return {BESIDE + name: shape for name, shape in token_shapes(detector.beside).items()}
+def _of_others(detector: Detector) -> dict[str, tuple[int, ...]]:
+    others = enumerate(detector.looks[1:], 1)
+    return {BESIDE * place + name: shape for place, look in others for name, shape in token_shapes(look).items()}
 
 
 class Preparing(nn.Module):

@@ -91,8 +91,8 @@ def joined(
     """Pixels and views before the networks of every look, read-outs after; a node's name begins with its part:
     networks/, read_outs/."""
     networks, *others = every
-    for other in others:
-        networks = _beside(networks, compose.add_prefix(other, BESIDE, rename_inputs=False))
+    for place, other in enumerate(others, 1):
+        networks = _beside(networks, compose.add_prefix(other, BESIDE * place, rename_inputs=False))
     views = _example((3, detector.config.size, detector.config.size), dynamic_batch)
     shapes, size, outputs = read_out_shapes(detector), detector.config.size, outputs_of(detector)
     tokens = tuple(_example(shape, dynamic_batch) for shape in shapes.values())

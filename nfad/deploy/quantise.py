@@ -93,5 +93,4 @@ def fitted_anew(
     if detector.beside is None:  # the part's evidence is chosen already
         config = config.changed(evidence=detector.choice.evidence if detector.choice else config.candidates[0])
     teachers = [EightBitTeacher(each, look) for each, look in zip(networks, detector.looks, strict=True)]
-    first, second = teachers if len(teachers) > 1 else (teachers[0], None)
-    return Detector.fit(normals, config, teacher=first, second=second, progress=progress)
+    return Detector.fit(normals, config, teacher=teachers, progress=progress)

@@ -15,7 +15,7 @@ import numpy as np
 
 from nfad.config import Config
 from nfad.deploy.backends import Session, open_session
-from nfad.deploy.folder import GRAPHS, METADATA, read_metadata
+from nfad.deploy.folder import GRAPHS, METADATA, others_of, read_metadata
 from nfad.deploy.seal import read_key
 from nfad.errors import NfadError
 from nfad.records import Prediction
@@ -89,8 +89,8 @@ class Runtime:
 
     @property
     def architecture(self) -> str:
-        teachers = (self.metadata["teacher"], self.metadata.get("beside"))
-        return " and ".join(teacher["architecture"] for teacher in teachers if teacher)
+        teachers = [self.metadata["teacher"], *others_of(self.metadata)]
+        return " and ".join(teacher["architecture"] for teacher in teachers)
 
     @property
     def exported(self) -> str:

@@ -1,14 +1,15 @@
-"""Two teachers, one verdict: both looks are brought to the same units, and the mean of their maps counts.
+"""Several teachers, one verdict: all looks are brought to the same units, and the mean of their maps counts.
 
-What is odd to one teacher alone is mostly chance, and averages out; a defect is odd to both and at the same place, or
-very odd to one. The threshold is that of the mean maps' scores of normals × acquisitions. A photo that either finds
-strange is not judged, and how strange it may be is set so that no more of normals × acquisitions are refused than by
-one look.
+What is odd to one teacher alone is mostly chance, and averages out; a defect is odd to all and at the same place, or
+very odd to one. The threshold is that of the mean maps' scores of normals × acquisitions. A photo that any of them
+finds strange is not judged, and how strange it may be is set so that no more of normals × acquisitions are refused than
+by one look.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from nfad.config import Config
 from nfad.fitting.calibration import Calibrated
 from nfad.fitting.crossfit import joined_by
-from nfad.fitting.seen import Looks
+from nfad.fitting.seen import Looks, Seen
 from nfad.reference.judgeable import Judgeable, limit_of
 from nfad.reference.scoring import MapStatistics
 
@@ -24,50 +25,54 @@ HIGH = 0.95  # the quantile that, beside the median, is the same in either look'
 TOGETHER = "together"
 
 
-def joined(first: Calibrated, second: Calibrated, config: Config) -> tuple[Calibrated, Calibrated]:
-    """What a pair by this config leaves behind, and its second look in the first's units. Both have seen the same
-    views."""
-    assert config.second is not None
-    names, rate = (config.teacher, config.second.teacher), config.false_alarm_rate
-    one, two = first.seen, second.seen
-    assert one is not None and two is not None and first.judgeable and second.judgeable
-    assert torch.equal(one.images, two.images)
+def joined(looks: Sequence[Calibrated], config: Config) -> list[Calibrated]:
+    """What the looks of this config leave behind that have seen the same views: the first as all of them together, the
+    others in its units."""
+    first, *others = looks
+    units = [_in_units_of(first, other) for other in others]
+    each = [first, *units]
+    seen = [look.seen for look in each if look.seen is not None]
+    together = Seen.joined(seen, config)
+    wider = float(limit_of(together.strangeness[~together.strangeness.isnan()]))
+    together = dataclasses.replace(together, limit=wider)
+    names = [*(look.teacher for look in config.looks), TOGETHER]
+    found = {name: look.found() for name, look in zip(names, (*seen, together), strict=True)}
+    shares = {name: share for name, share in found.items() if share is not None}
+    whole = dataclasses.replace(
+        first,
+        held_out=together.held_out(),
+        normals=together.normals(),
+        choice=together.choice(TOGETHER, shares, config.false_alarm_rate),
+        doubts=tuple(dict(doubt for look in reversed(each) for doubt in look.doubts).items()),
+        seen=together,
+        joined=joined_by(config),
+    )
+    return [dataclasses.replace(look, judgeable=_widened(look.judgeable, wider)) for look in (whole, *units)]
+
+
+def _in_units_of(first: Calibrated, other: Calibrated) -> Calibrated:
+    one, two = first.seen, other.seen
+    assert one is not None and two is not None and torch.equal(one.images, two.images)
     told, taken = one.told, one.taken
     scale = {
         "detection": _scale(one.scores[told], two.scores[told]),
         "control": _scale(one.unfiltered[taken], two.unfiltered[taken]),
     }
     two = dataclasses.replace(_in_units(two, scale), damaged=two.damaged and _in_units(two.damaged, scale))
-    both = one.joined(two, config)
-    wider = float(limit_of(both.strangeness[~both.strangeness.isnan()]))
-    both = dataclasses.replace(both, limit=wider)
-    found = {name: look.found() for name, look in zip((*names, TOGETHER), (one, two, both), strict=True)}
-    pair = dataclasses.replace(
-        first,
-        held_out=both.held_out(),
-        normals=both.normals(),
-        judgeable=_widened(first.judgeable, wider),
-        choice=both.choice(TOGETHER, {name: share for name, share in found.items() if share is not None}, rate),
-        doubts=tuple(dict((*second.doubts, *first.doubts)).items()),
-        seen=both,
-        joined=joined_by(config),
-    )
-    beside = dataclasses.replace(
-        second,
-        normal_maps=_rescaled(second.normal_maps, scale),
+    return dataclasses.replace(
+        other,
+        normal_maps=_rescaled(other.normal_maps, scale),
         held_out=two.held_out(),
         normals=two.normals(),
-        judgeable=_widened(second.judgeable, wider),
         seen=two,
     )
-    return pair, beside
 
 
 Scale = tuple[float, float]  # offset and factor
 
 
 def _scale(first: Tensor, second: Tensor) -> Scale:
-    """What brings the second's median and its high quantile to where the first's are."""
+    """What brings another's median and its high quantile to where the first's are."""
     (middle, high), (other, other_high) = (
         scores.double().quantile(torch.tensor([0.5, HIGH], dtype=torch.float64)).tolist() for scores in (first, second)
     )
@@ -98,5 +103,5 @@ def _rescaled(normal_maps: MapStatistics, scale: dict[str, Scale]) -> dict[str, 
     return found
 
 
-def _widened(judgeable: Judgeable, factor: float) -> Judgeable:
-    return dataclasses.replace(judgeable, limit=judgeable.limit * factor)
+def _widened(judgeable: Judgeable | None, factor: float) -> Judgeable | None:
+    return judgeable and dataclasses.replace(judgeable, limit=judgeable.limit * factor)

@@ -1,11 +1,12 @@
 """What out-of-fold references said of normals × acquisitions and of synthetic defects: thresholds are made of it, and
-two looks at the same views become one."""
+several looks at the same views become one."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from nfad.config import Config
 from nfad.fitting.crossfit import as_acquired, joined_by, mean_map_scores
+from nfad.reference.scoring import mean_of
 from nfad.verdict.choice import LOOSE, Choice
 from nfad.verdict.threshold import Threshold
 
@@ -88,28 +90,27 @@ class Seen:
             found_loosely=_above(held_out.at(LOOSE), *as_taken)["filtered"],
         )
 
-    def joined(self, other: Seen, config: Config) -> Seen:
-        """Both looks at the same views, in the same units: the scores of their mean maps (of tiles the mean of their
-        scores), and whatever either finds strange. The rest is told by the first."""
-        damaged = None
-        if self.damaged is not None and other.damaged is not None:
-            damaged = _together(self.damaged, other.damaged, config)
-        strangeness = torch.fmax(self.strangeness, other.strangeness)
-        return dataclasses.replace(_together(self, other, config), strangeness=strangeness, damaged=damaged)
+    @staticmethod
+    def joined(looks: Sequence[Seen], config: Config) -> Seen:
+        """All looks at the same views, in the same units: the scores of their mean maps (of tiles the mean of their
+        scores), and whatever one of them finds strange. The rest is told by the first."""
+        hurt = [look.damaged for look in looks if look.damaged is not None]
+        damaged = _together(hurt, config) if len(hurt) == len(looks) else None
+        strangeness = reduce(torch.fmax, [look.strangeness for look in looks])
+        return dataclasses.replace(_together(looks, config), strangeness=strangeness, damaged=damaged)
 
 
 Looks = TypeVar("Looks", Seen, Damaged)
 
 
-def _together(first: Looks, second: Looks, config: Config) -> Looks:
+def _together(looks: Sequence[Looks], config: Config) -> Looks:
     if joined_by(config) == "scores":
-        scores, unfiltered = (first.scores + second.scores) / 2, (first.unfiltered + second.unfiltered) / 2
+        scores, unfiltered = (mean_of([getattr(look, name) for look in looks]) for name in ("scores", "unfiltered"))
     else:
         scores, unfiltered = (
-            mean_map_scores(config, [first.token_maps[name], second.token_maps[name]])
-            for name in ("detection", "control")
+            mean_map_scores(config, [look.token_maps[name] for look in looks]) for name in ("detection", "control")
         )
-    return dataclasses.replace(first, scores=scores, unfiltered=unfiltered, token_maps={})
+    return dataclasses.replace(looks[0], scores=scores, unfiltered=unfiltered, token_maps={})
 
 
 def _above(limits: tuple[float, float], filtered: Tensor, unfiltered: Tensor) -> dict[str, float]:

@@ -18,10 +18,9 @@ from nfad.hosts.training import ROOM
 from nfad.paper.plan import student_pass
 from nfad.reference.placed import places_a_side, regions_a_side
 from nfad.vision.caching import CAPACITY
-from nfad.vision.named import EMBEDDED_ARCHITECTURE
 from nfad.vision.teacher import load_teacher
 from nfad.vision.tiles import AT_ONCE
-from nfad.vision.weights import UNTRAINED
+from nfad.vision.weights import EMBEDDED_ARCHITECTURE, UNTRAINED
 
 BASE = 0.9e9  # Python, torch and Ray's worker before any work
 MARGIN = 1.5  # for what is not counted, and for what an allocator holds back
@@ -49,12 +48,12 @@ class Network:
 
 
 def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int = 1) -> int:
-    """Bytes that a fit on so many photos of so many pixels takes at its peak, at the most. Two looks are fitted one
-    after the other, and the first's network stays."""
-    if config.second is not None:
-        alone = replace(config, beside=None)
-        both = [fit_memory(look, photos, pixels, threads) for look in (alone, config.second)]
-        return max(both) + round(MARGIN * min(_network_of(look).weights for look in (alone, config.second)))
+    """Bytes that a fit on so many photos of so many pixels takes at its peak, at the most. Several looks are fitted one
+    after the other, and their networks stay."""
+    if config.beside:
+        each = [fit_memory(look, photos, pixels, threads) for look in config.looks]
+        weights = sorted(_network_of(look).weights for look in config.looks)
+        return max(each) + round(MARGIN * sum(weights[:-1]))
     network = _network_of(config)
     views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else 0
     stores = photos * network.token_bytes, views * network.token_bytes, 6 * photos * config.size**2
@@ -70,9 +69,9 @@ def fit_memory(config: Config, photos: int, pixels: int = PIXELS, threads: int =
 
 def judge_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
     """The same of a model that judges so many photos and gives their maps back."""
-    if config.second is not None:
-        alone = replace(config, beside=None)
-        return sum(judge_memory(look, photos, pixels) for look in (alone, config.second)) - round(BASE)
+    if config.beside:
+        each = [judge_memory(look, photos, pixels) for look in config.looks]
+        return sum(each) - round(BASE) * (len(each) - 1)
     network = _network_of(config)
     model = sum(c * c * FLOAT for c in network.channels) * (2 + len(config.rank))
     given = SHOWN * FLOAT * photos * config.size**2
@@ -81,12 +80,9 @@ def judge_memory(config: Config, photos: int, pixels: int = PIXELS) -> int:
 
 def cell_memory(config: Config, photos: int, tested: int, pixels: int = PIXELS, shifts: int = 1) -> int:
     """The same of a table's cell: a fit, the test under so many shifts, and a teacher that remembers both."""
-    network = _network_of(config)
     views = min(max(config.acquisitions, photos), MOST * photos) if config.acquisitions else photos
     passed = 2 * (views + photos + shifts * tested)
-    remembered = min(CAPACITY, passed * network.token_bytes)
-    if config.second is not None:
-        remembered += min(CAPACITY, passed * _network_of(config.second).token_bytes)
+    remembered = sum(min(CAPACITY, passed * _network_of(look).token_bytes) for look in config.looks)
     maps = 2 * SHOWN * FLOAT * tested * config.size**2  # for the metrics, and for their curves
     return round(fit_memory(config, photos, pixels) + remembered + maps)
 

@@ -145,8 +145,10 @@ def work_on(product: Product, wish: Wish, weights: Path | None = None, progress:
         product.config,
         progress=progress,
         skip=lambda image, _: skipped.append(image),
-        teacher=_teacher(product.config, None if weights is None else str(weights), wish.device),
-        second=product.config.second and _teacher(product.config.second, None, wish.device),
+        teacher=[
+            _teacher(look, None if place or weights is None else str(weights), wish.device)
+            for place, look in enumerate(product.config.looks)
+        ],
     )
     detector.save(model)
     folder = wish.out / f"{product.name}-{wish.export}"

@@ -20,9 +20,9 @@ from nfad.paper.plugins import HostCell
 from nfad.records import Dataset, Sample
 from nfad.reference.student import Student
 from nfad.system.results import ResultCache
-from nfad.vision.named import EMBEDDED_ARCHITECTURE, FOUNDATIONS
+from nfad.vision.named import FOUNDATIONS
 from nfad.vision.teacher import load_teacher
-from nfad.vision.weights import UNTRAINED
+from nfad.vision.weights import EMBEDDED_ARCHITECTURE, UNTRAINED
 
 STUDENT_STEP = 3  # a step forward and back costs about three passes forward
 CARD = 20e12  # operations a second that a 24 GB card is taken to sustain in 32-bit floats with tensor cores

@@ -135,8 +135,9 @@ def run_verdicts(
             found = cache.get(cell.settings)
             if found is None:
                 if not teachers:
-                    looks = (cell.config, cell.config.second)
-                    teachers = [Remembering(tiled_teacher(*look.sight, device_of(device))) for look in looks if look]
+                    teachers = [
+                        Remembering(tiled_teacher(*look.sight, device_of(device))) for look in cell.config.looks
+                    ]
                 found = measure(cell, teachers, progress)
                 cache.put(cell.settings, found)
             results[cell.key] = found
@@ -158,19 +159,18 @@ def by_part(cells: Sequence[VerdictCell]) -> list[list[VerdictCell]]:
 def measure(cell: VerdictCell, teachers: Sequence[Teacher], progress: Progress | None = None) -> Result:
     """Thresholds at the usual rates, every photo's scores and strangeness, and the share of synthetic defects that the
     fit found, ready for JSON. There is a teacher for each look that the config asks for."""
-    teacher, *second = teachers
     config = cell.config
     normals = [sample.path for sample in _chosen(cell.dataset.train, cell.normals, config.seed)]
     synthetic = None
     if cell.method in METHODS:
-        detector = Detector.fit(normals, config, teacher=teacher, second=next(iter(second), None), progress=progress)
+        detector = Detector.fit(normals, config, teacher=teachers, progress=progress)
         held, choice = detector.held_out, detector.choice
         synthetic = choice and choice.found_by_evidence
         limits = {str(rate): held.at(held.supported(rate)) for rate in RATES}
         judge = lambda views: [_numbers(each) for each in detector.predict_views(views)]  # noqa: E731
     else:
         views = torch.stack([_view(path, config) for path in normals])
-        judge, limits = _host(cell, views.to(teacher.device), progress)
+        judge, limits = _host(cell, views.to(teachers[0].device), progress)
     tested = _tested(cell)
     rows: list[list[Any]] = []
     for place, sample in enumerate(tested):

@@ -138,7 +138,7 @@ class Page:
 def about(model: Model) -> dict[str, str]:
     """What a reader of a page should know of the model; of an export also which one it is."""
     config = model.config
-    teachers = config.teacher if config.second is None else f"{config.teacher} and {config.second.teacher}"
+    teachers = " and ".join(look.teacher for look in config.looks)
     told = {
         "Teacher": f"{teachers} ({model.architecture})",
         "Reference": f"{config.reference}, {config.order}",

@@ -30,6 +30,10 @@ def check_type(name: str, kind: str, value: Any) -> None:
             isinstance(value, (list, tuple)) and all(is_whole(item) for item in value),
             "a list of whole numbers, e.g. [2, 4]",
         ),
+        "tuple[str, ...]": (
+            isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value),
+            "words, e.g. a,b",
+        ),
         "Mapping[str, int | float]": (
             isinstance(value, Mapping) and all(is_number(item) and item >= 0 for item in value.values()),
             'a number for each family, e.g. {"photometric": 16}',

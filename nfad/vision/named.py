@@ -13,7 +13,7 @@ from nfad.errors import NfadError
 from nfad.vision import weights as weight_files
 from nfad.vision.folding import folded
 from nfad.vision.networks import Network, create
-from nfad.vision.weights import KERAS_RESNET, UNTRAINED
+from nfad.vision.weights import EMBEDDED_ARCHITECTURE, KERAS_RESNET, UNTRAINED
 
 # The eight foundations of the paper as exact timm tags (all ViT-B).
 FOUNDATIONS = {
@@ -26,7 +26,6 @@ FOUNDATIONS = {
     "deit": "deit_base_patch16_224.fb_in1k",
     "augreg": "vit_base_patch16_224.augreg_in21k_ft_in1k",
 }
-EMBEDDED_ARCHITECTURE = {"embedded-vit": "vit_small_patch14_dinov2", "embedded-cnn": "tf_efficientnet_lite0"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,9 @@ class Identity:
     name: str
     architecture: str
     weights: str  # "embedded", "hub", "untrained" or a file's name
-    sha256: str  # of the weight file; of the tensors where there is no file at hand (hub, untrained)
+    sha256: (
+        str  # of the weight file; of the tensors where there is no file at hand (hub), roughly where drawn (untrained)
+    )
 
 
 class Options(TypedDict, total=False):
@@ -76,7 +77,7 @@ def _embedded(name: str, size: int) -> tuple[Network, str, str]:
         model = create(EMBEDDED_ARCHITECTURE[name], num_classes=0, img_size=side, dynamic_img_size=True)
         model.load_state_dict(weight_files.embedded_vit_state(side))
     else:
-        model = folded(weight_files.embedded_cnn().eval())
+        model = folded(weight_files.embedded_cnn(name).eval())
     return model, "embedded", weight_files.sha256(path)
 
 
@@ -108,7 +109,7 @@ def _timm(name: str, tag: str, weights: str | None, size: int) -> tuple[Network,
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # so that "untrained" is one network, not a lottery
             model = _create(tag, options)
-        return model, UNTRAINED, weight_files.state_digest(model.state_dict())
+        return model, UNTRAINED, weight_files.drawn_digest(model.state_dict())
     if weights is not None:
         path = weight_files.local_file(weights)
         model = _create(tag, options)

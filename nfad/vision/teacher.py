@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 from nfad.errors import NfadError
 from nfad.vision.devices import CPU, computing, frozen_precision, is_close
-from nfad.vision.named import EMBEDDED_ARCHITECTURE, Identity, cannot_tap, named_network
+from nfad.vision.named import Identity, cannot_tap, named_network
 from nfad.vision.networks import Cnn, Vit, is_vit, normalisation
 from nfad.vision.prior import foreground_prior
 from nfad.vision.region import Region, looked_at
+from nfad.vision.weights import EMBEDDED_ARCHITECTURE
 
 
 @runtime_checkable

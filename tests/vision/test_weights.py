@@ -13,7 +13,7 @@ from nfad.errors import NfadError
 from nfad.vision import weights as weight_files
 from nfad.vision.images import to_view
 from nfad.vision.teacher import load_teacher
-from nfad.vision.weights import load_state, state_digest
+from nfad.vision.weights import drawn_digest, load_state, state_digest
 
 EPS = torch.finfo(torch.float32).eps
 TINY = "vit_tiny_patch16_224"
@@ -273,3 +273,11 @@ def test_an_embedded_architecture_takes_other_weights_when_given():
     assert found.identity.weights == "untrained"
     assert found.identity.architecture == "tf_efficientnet_lite0"
     assert found.identity.sha256 != weight_files.EMBEDDED["embedded-cnn"][2]
+
+
+def test_random_weights_are_told_but_for_their_last_bits():
+    drawn = {"a": torch.randn(4, 8, generator=torch.Generator().manual_seed(0)), "b": torch.zeros(3)}
+    digest = drawn_digest(drawn)
+    assert digest == drawn_digest({"b": drawn["b"], "a": drawn["a"] * (1 + 1e-7)})
+    assert digest != drawn_digest(drawn | {"a": drawn["a"].T})
+    assert digest != drawn_digest(drawn | {"a": drawn["a"] + 0.01})
