@@ -64,7 +64,8 @@ class Fitted:
     pose: Pose | None = None  # by which parts are turned to lie alike, or photos steadied; None: as taken
     development: Development | None = None  # of every photo before a network looks at it; None: as taken
     beside: Fitted | None = None  # another teacher's look at the same view, and so on; the mean of all counts
-    joined: str = "maps"  # or (of tiles, and before format 12) "scores": what of both looks is averaged
+    joined: str = "maps"  # or (of tiles, and before format 12) "scores": what of all looks is averaged
+    strange_to: str = "all"  # or, before format 16, "any": whose strangeness counts, of several looks
     sha256: str = ""  # of the file it was loaded from
 
 
@@ -90,6 +91,7 @@ def _header(detector: Fitted) -> dict[str, Any]:
         "pose": detector.pose and {name: getattr(detector.pose, name) for name in ("ratio", "half", "even", "trimmed")},
         "beside": detector.beside and _header(detector.beside),
         "joined": detector.joined,
+        "strange_to": detector.strange_to,
         "split": detector.scorer.split,
     }
 
@@ -145,12 +147,13 @@ def upgraded(header: Mapping[str, Any]) -> dict[str, Any]:
 def _as_it_was(header: dict[str, Any]) -> dict[str, Any]:
     """Before format 9 no part was turned; before 12 two looks had a score each; before 13 a token was part or not;
     before 14 no photo was developed, and of those of 14 none is read whose photos were; before 16 random weights were
-    told by their last bits, which differ between processors."""
+    told by their last bits, which differ between processors, and what one look found strange was not judged."""
     beside = header["beside"] and _as_it_was(header["beside"])
     drawn = header["teacher"]["weights"] == UNTRAINED
     return {
         "pose": None,
         "joined": "scores",
+        "strange_to": "any",
         "split": "hard",
         **header,
         "config": {"pose": "as taken", "developed": False, **header["config"]},
@@ -238,6 +241,7 @@ def _fitted(
         development=_part(Development, "development", tensors) if "development.white" in tensors else None,
         beside=beside,
         joined=header["joined"],
+        strange_to=header["strange_to"],
     )
 
 

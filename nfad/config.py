@@ -10,7 +10,7 @@ from typing import Any
 from nfad.errors import NfadError
 from nfad.system.checks import check_type, one_of, within
 
-DEFAULT = "embedded-both"  # preset
+DEFAULT = "embedded-all"  # preset
 REFERENCES = ("student", "nearest", "linear")
 ORDERS = ("fit-then-filter", "filter-then-fit")
 BASES = ("mir", "scatter", "generalized", "ratio")
@@ -260,13 +260,14 @@ class Config:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Config:
-        """`embedded-both`, `embedded`, `embedded-fast` or `paper`, with any field changed."""
+        """`embedded-all`, `embedded-both`, `embedded`, `embedded-fast`, -`lite1`, -`lite2` or `paper`, with any field
+        changed."""
         one_of("preset", name, tuple(PRESETS))
         return cls.from_dict(PRESETS[name]).changed(**changes)
 
     def changed(self, **changes: Any) -> Config:
         """The same with other settings, and with what they imply: a student's order, the gate's of a gated map, more
-        pairs without acquisitions, no second look where there can be none or the teacher is another."""
+        pairs without acquisitions, no looks beside it where there can be none or the teacher is another."""
         values = self.as_dict()
         if changes.get("reference") == "student":  # it is trained on raw tokens
             values["order"] = "fit-then-filter"
@@ -317,6 +318,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "embedded": {},
     "embedded-both": {"beside": ("embedded-fast",)},
+    "embedded-all": {"beside": ("embedded-fast", "embedded-lite1", "embedded-lite2")},
     # A CNN's stages are shallow and narrow: more than C/16 of light, or any noise family, costs it real defects.
     "embedded-fast": {
         "teacher": "embedded-cnn",

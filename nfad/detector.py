@@ -260,7 +260,7 @@ class Detector(Fitted):
         numbers, (seen, undone) = photo_numbers(views), developed(self.development, views)
         config, looks = self.config, [look._look(seen, numbers, undone, where) for look in self.looks]
         with torch.inference_mode():
-            return z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
+            return z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined, self.strange_to)
 
     def _look(self, views: Tensor, numbers: Tensor, undone: Tensor | None, where: Boxes | None) -> Sighting:
         """This look alone, of developed views; `numbers` are the photos' as taken."""

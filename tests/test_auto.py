@@ -107,7 +107,7 @@ def test_a_budget_nobody_keeps_is_refused_with_the_fastest():
         (("--preset", "auto", "--size", "128"), "chooses the size itself"),
         (("--preset", "auto", "--set", "teacher=dinov3"), "chooses the teacher itself"),
         (("--budget", "20ms"), "goes with --preset auto"),
-        (("--preset", "fast"), "must be one of paper, embedded, embedded-both, embedded-fast, auto; got 'fast'"),
+        (("--preset", "fast"), "embedded-lite2, auto; got 'fast'"),
         (("--preset", "auto", "--budget", "0.001ms"), "raise the budget"),
         (("--preset", "auto", "--budget", "fast"), "must be a time a photo with its unit, e.g. 20ms"),
         (("--preset", "auto", "--budget", "60"), "with its unit, e.g. 20ms or 0.1s; got '60'"),

@@ -80,7 +80,7 @@ bool is_judged(ov::CompiledModel& model, ov::InferRequest& request, const fs::pa
         if (output.get_names().count("strangeness")) {
             const float strangeness = request.get_tensor(output).data<float>()[0];
             if (!(strangeness > 1)) return true;
-            return strangeness <= 2 && request.get_tensor("score").data<float>()[0] > read_number(metadata, "highest");
+            return strangeness <= 1.5 && request.get_tensor("score").data<float>()[0] > read_number(metadata, "highest");
         }
     return true;
 }

@@ -19,7 +19,7 @@ def demo(
     folder: Annotated[
         Path, typer.Option("-o", "--out", help="Where the rendered set, the model and the page go.")
     ] = Path("demo"),
-    preset: Annotated[str, typer.Option(help="embedded-both, embedded or embedded-fast.")] = DEFAULT,
+    preset: Annotated[str, typer.Option(help="embedded-all, embedded-both, embedded or embedded-fast.")] = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Render a small inspection set, fit on its good parts, and compare filtered with unfiltered under each shift.

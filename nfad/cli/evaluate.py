@@ -56,7 +56,9 @@ def evaluate(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="embedded-both, embedded, embedded-fast (all offline), or paper.", show_default=DEFAULT),
+        typer.Option(
+            help="embedded-all, -both, embedded, embedded-fast (all offline), or paper.", show_default=DEFAULT
+        ),
     ] = None,
     teacher: Teacher = None,
     weights: Weights = None,

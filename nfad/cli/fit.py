@@ -93,12 +93,13 @@ def fit(
     likely defects among them. With --strict these end the fit, copies and empty photos before
     the work begins; nothing is written.
 
-    Two embedded networks look at each photo, a ViT and a CNN, and the mean of both counts; a slow line
-    PC takes the CNN alone (--preset embedded-fast). --set beside=embedded-fast puts the CNN beside
+    Four embedded networks look at each photo, a ViT and three CNNs, and the mean of all counts. With
+    --preset embedded-both one CNN looks beside the ViT, and a little more passes; a slow line PC takes
+    one CNN alone (--preset embedded-fast). --set beside=embedded-fast,embedded-lite2 puts CNNs beside
     another teacher.
 
-    --preset auto also fits the CNN alone, a finer view of it and the ViT alone, and keeps the default
-    unless one of them finds more of the same synthetic defects than chance explains.
+    --preset auto also fits the ViT with one CNN, that CNN alone and a finer view of it, and keeps the
+    default unless one of them finds more of the same synthetic defects than chance explains.
 
     A defect of 10 px in a photo of 4000×3000 is less than a pixel of the default view. --size 3072
     --tile 512 looks at a view of 3072² in overlapping tiles of 512², so that it is seen at the scale
@@ -126,7 +127,7 @@ def fit(
     if auto and (
         own := sorted({"teacher", "weights", "size", "tile", "blocks", "prior_blocks", "beside"} & set(changes))
     ):
-        what = "second look" if own[0] == "beside" else own[0]
+        what = "look beside it" if own[0] == "beside" else own[0]
         raise NfadError(f"--preset auto chooses the {what} itself; leave that out, or name another preset")
     config = Config.preset(DEFAULT if auto else preset, **changes)
     if config.tile is not None and not config.tiled:

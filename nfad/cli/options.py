@@ -23,14 +23,15 @@ Model = Annotated[Path, typer.Argument(help="A model written by `nfad fit`, or a
 Preset = Annotated[
     str,
     typer.Option(
-        help="embedded-both (a ViT and a CNN), embedded (the ViT), embedded-fast (the CNN: slow line PCs), or paper."
+        help="embedded-all (a ViT and three CNNs), embedded-both (the ViT and one), embedded (the ViT), embedded-fast "
+        "(one CNN: slow line PCs), or paper."
     ),
 ]
 FitPreset = Annotated[
     str,
     typer.Option(
-        help="embedded-both (a ViT and a CNN, offline), embedded (the ViT), embedded-fast (the CNN: slow line PCs), "
-        "auto (tries and chooses), or paper (DINOv3 + student)."
+        help="embedded-all (a ViT and three CNNs, offline), embedded-both (the ViT and one), embedded (the ViT), "
+        "embedded-fast (one CNN: slow line PCs), auto (tries and chooses), or paper (DINOv3 + student)."
     ),
 ]
 Teacher = Annotated[

@@ -180,7 +180,7 @@ class ReadOuts(nn.Module):
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.looks, self.strange = detector.looks, detector.judgeable is not None
-        self.joined = detector.joined
+        self.joined = detector.joined, detector.strange_to
         self.pose, self.developed = detector.pose, detector.development is not None
         self.families = detector.scorer.operator.family_names
         self.outputs = outputs_of(detector)
@@ -198,7 +198,7 @@ class ReadOuts(nn.Module):
             count = len(token_shapes(look))
             looks.append(_look(look, rest[:count], photo, undone, where))
             rest = rest[count:]
-        out = z_scored(looks, config.size, config.sigma, config.scored_fraction, self.joined)
+        out = z_scored(looks, config.size, config.sigma, config.scored_fraction, *self.joined)
         if self.pose is not None and where is not None:
             out = dataclasses.replace(out, maps=self.pose.back(out.maps, where), moved=self.pose.moved(where))
         shares = [out.nuisance_by_family[family] for family in self.families]

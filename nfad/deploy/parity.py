@@ -29,7 +29,7 @@ NORMALS = 16  # images looked at, each also corrupted once and edited once
 MAPS = ("map", "unfiltered_map", "detection_map")
 
 
-TIE = 1e-3  # a score this near its threshold, or strangeness this near 1 or 2: rounding decides, and no verdict flips
+TIE = 1e-3  # a score this near its threshold, or strangeness this near 1 or FAR: rounding decides, and no verdict flips
 
 
 @dataclass(frozen=True)

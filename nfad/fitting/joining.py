@@ -1,9 +1,8 @@
 """Several teachers, one verdict: all looks are brought to the same units, and the mean of their maps counts.
 
 What is odd to one teacher alone is mostly chance, and averages out; a defect is odd to all and at the same place, or
-very odd to one. The threshold is that of the mean maps' scores of normals × acquisitions. A photo that any of them
-finds strange is not judged, and how strange it may be is set so that no more of normals × acquisitions are refused than
-by one look.
+very odd to one. The threshold is that of the mean maps' scores of normals × acquisitions. How strange a photo is, is a
+mean, too, whose limit is set so that as many of normals × acquisitions are refused as by one look.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def joined(looks: Sequence[Calibrated], config: Config) -> list[Calibrated]:
     each = [first, *units]
     seen = [look.seen for look in each if look.seen is not None]
     together = Seen.joined(seen, config)
-    wider = float(limit_of(together.strangeness[~together.strangeness.isnan()]))
-    together = dataclasses.replace(together, limit=wider)
+    limit = float(limit_of(together.strangeness[~together.strangeness.isnan()]))
+    together = dataclasses.replace(together, limit=limit)
     names = [*(look.teacher for look in config.looks), TOGETHER]
     found = {name: look.found() for name, look in zip(names, (*seen, together), strict=True)}
     shares = {name: share for name, share in found.items() if share is not None}
@@ -47,7 +46,7 @@ def joined(looks: Sequence[Calibrated], config: Config) -> list[Calibrated]:
         seen=together,
         joined=joined_by(config),
     )
-    return [dataclasses.replace(look, judgeable=_widened(look.judgeable, wider)) for look in (whole, *units)]
+    return [dataclasses.replace(look, judgeable=_limited(look.judgeable, limit)) for look in (whole, *units)]
 
 
 def _in_units_of(first: Calibrated, other: Calibrated) -> Calibrated:
@@ -103,5 +102,5 @@ def _rescaled(normal_maps: MapStatistics, scale: dict[str, Scale]) -> dict[str, 
     return found
 
 
-def _widened(judgeable: Judgeable | None, factor: float) -> Judgeable | None:
+def _limited(judgeable: Judgeable | None, factor: float) -> Judgeable | None:
     return judgeable and dataclasses.replace(judgeable, limit=judgeable.limit * factor)

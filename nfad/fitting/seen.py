@@ -6,11 +6,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from nfad.config import Config
@@ -93,10 +91,10 @@ class Seen:
     @staticmethod
     def joined(looks: Sequence[Seen], config: Config) -> Seen:
         """All looks at the same views, in the same units: the scores of their mean maps (of tiles the mean of their
-        scores), and whatever one of them finds strange. The rest is told by the first."""
+        scores) and of what they find strange. The rest is told by the first."""
         hurt = [look.damaged for look in looks if look.damaged is not None]
         damaged = _together(hurt, config) if len(hurt) == len(looks) else None
-        strangeness = reduce(torch.fmax, [look.strangeness for look in looks])
+        strangeness = mean_of([look.strangeness for look in looks])
         return dataclasses.replace(_together(looks, config), strangeness=strangeness, damaged=damaged)
 
 

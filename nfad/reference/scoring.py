@@ -223,16 +223,25 @@ class Sighting:
         }
 
 
-def z_scored(looks: Sequence[Sighting], size: int, sigma: float, top_fraction: float, joined: str = "maps") -> Scores:
+def z_scored(
+    looks: Sequence[Sighting],
+    size: int,
+    sigma: float,
+    top_fraction: float,
+    joined: str = "maps",
+    strange_to: str = "all",
+) -> Scores:
     """Token maps → pixel maps in units of the fit's normals, the mean of all looks' → one score an image. With
-    joined="scores" each look has a score first, and their mean counts. What was removed is told by the first look, what
-    is strange by the one that finds it strangest."""
+    joined="scores" each look has a score first, and their mean counts; so it does of how strange a photo is, or with
+    strange_to="any" that of the look that finds it strangest. What was removed is told by the first look."""
     each = [look.maps(size, sigma) for look in looks]
     maps = {name: mean_of([found[name] for found in each]) for name in each[0]}
     scored = [maps] if joined == "maps" else each
     first = looks[0].out
     strange = [look.strange for look in looks if look.strange is not None]
-    strangeness, outside = reduce(_strangest, strange) if strange else (None, None)
+    strangeness = outside = None
+    if strange:
+        strangeness, outside = reduce(_strangest, strange) if strange_to == "any" else _mean(strange)
     return Scores(
         maps=maps,
         score=mean_of([image_score(found["detection"], top_fraction) for found in scored]),
@@ -249,6 +258,11 @@ def z_scored(looks: Sequence[Sighting], size: int, sigma: float, top_fraction: f
 def mean_of(tensors: Sequence[Tensor]) -> Tensor:
     """Of one, itself: a graph has no node for it."""
     return tensors[0] if len(tensors) == 1 else reduce(torch.add, tensors) / len(tensors)
+
+
+def _mean(each: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    strangeness, outside = zip(*each, strict=True)
+    return mean_of(strangeness), mean_of(outside)
 
 
 def _strangest(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

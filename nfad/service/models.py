@@ -233,7 +233,13 @@ def rate_note(name: str, model: Model, rate: float) -> str | None:
 
 
 def thresholds(model: Model, rates: Sequence[float] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)) -> dict[float, float]:
-    """By rate: those of the usual rates that the held-out normals support, the smallest they do, the one in use."""
+    """By rate: those of the usual rates that the held-out normals support, the smallest they do, the one in use. Of
+    rates with one and the same threshold, the one in use or else the smallest is told."""
     held_out = model.held_out
-    wanted = {held_out.smallest_rate, model.false_alarm_rate, *(r for r in rates if r > held_out.smallest_rate)}
-    return {rate: held_out.at(rate)[0] for rate in sorted(wanted)}
+    wanted = {held_out.smallest_rate, *(r for r in rates if r > held_out.smallest_rate)} - {model.false_alarm_rate}
+    told: dict[float, float] = {}
+    for rate in (model.false_alarm_rate, *sorted(wanted)):
+        threshold = held_out.at(rate)[0]
+        if threshold not in told.values():
+            told[rate] = threshold
+    return dict(sorted(told.items()))

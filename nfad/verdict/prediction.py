@@ -12,7 +12,7 @@ from nfad.records import Geometry, Prediction
 from nfad.verdict.threshold import Threshold
 
 ANY_RATIO = (0.0, 1e6)  # of a model that does not know what its photos' were
-FAR = 2.0  # a strangeness above which no score is believed; a broken part, too, looks less like the part
+FAR = 1.5  # a strangeness above which no score is believed; a broken part, too, looks less like the part
 
 
 @dataclass(frozen=True)

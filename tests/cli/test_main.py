@@ -182,7 +182,7 @@ def test_info_says_that_a_model_is_nudged(folder, tmp_path):
         (("fit", "EMPTY", "-o", "x.nfad"), "holds no images"),
         (
             ("fit", "GOOD", "-o", "x.nfad", "--preset", "best"),
-            "preset must be one of paper, embedded, embedded-both, embedded-fast",
+            "preset must be one of paper, embedded, embedded-both, embedded-all, embedded-fast",
         ),
         (("fit", "GOOD", "-o", "x.nfad", "--set", "sigma"), "--set takes name=value"),
         (("fit", "GOOD", "-o", "x.nfad", "--teacher", "resnet9000"), "nor a timm model"),

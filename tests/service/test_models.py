@@ -13,7 +13,7 @@ from service.serving import image, png, serving
 from nfad import Detector
 from nfad.errors import NfadError
 from nfad.model import load_model
-from nfad.service.models import NAME, model_paths, named, rate_note
+from nfad.service.models import NAME, model_paths, named, rate_note, thresholds
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +148,11 @@ def test_parts_that_are_kept_while_the_rate_changes_are_all_in_the_monitor(model
         stop.set()
         changing.join()
         assert served.monitor.state().photos == 12
+
+
+@pytest.mark.parametrize("own", [0.11, 0.2, 0.25])
+def test_no_two_rates_are_offered_for_one_threshold(small, own):
+    model = load_model(small).at_rate(own)
+    told = thresholds(model)
+    assert len(set(told.values())) == len(told) > 1 and own in told
+    assert all(threshold == model.held_out.at(rate)[0] for rate, threshold in told.items())

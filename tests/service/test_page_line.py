@@ -1,5 +1,7 @@
 """The line view: for a person with gloves, three metres away."""
 
+import math
+
 import pytest
 from service.browsing import newest
 from service.serving import image, png, serving
@@ -27,7 +29,13 @@ def test_verdict_and_targets_are_large_and_all_on_one_screen(line, width, height
     page = go(viewport={"width": width, "height": height}, has_touch=True)
     wait_for_part(page, "part-3")
     size = page.locator("#line-verdict span").evaluate("e => parseFloat(getComputedStyle(e).fontSize)")
-    assert size >= min(0.11 * width, 0.13 * height, 88)
+    assert size >= min(0.105 * width, 0.13 * height, 88)
+    if height > width >= 600:  # capitals of 15 mm, seven tenths of the size, on a screen of ten inches
+        assert 0.7 * size * 254 / math.hypot(width, height) >= 14.5
+    for words in ("Anomalous", "Not judged"):
+        sides = "(e, words) => (e.textContent = words, [e.offsetWidth, e.offsetHeight, e.parentElement.clientWidth])"
+        wide, high, room = page.locator("#line-verdict span").evaluate(sides, words)
+        assert wide <= room and high < 1.5 * size, words  # on one line
     boxes = [page.locator("#line-buttons button").nth(i).bounding_box() for i in range(3)]
     for box in boxes:
         assert box["height"] >= 64  # 17 mm, on a screen of 16 cm and box["width"] >= 100
