@@ -20,8 +20,8 @@ from PIL import Image
 from verdict import datasets
 
 from nfad import Config, Detector
-from nfad.config import DEFAULT
 from nfad.errors import NfadError
+from nfad.presets import DEFAULT
 from nfad.records import Sample
 from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import load_image

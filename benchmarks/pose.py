@@ -22,9 +22,9 @@ from torch import Tensor
 from verdict import datasets
 
 from nfad import Config
-from nfad.config import DEFAULT
 from nfad.fitting.posing import ALIKE, MOVED, STEADIED, TURNED, drawn, drawn_whole, unlikeness
 from nfad.fitting.views import seeded
+from nfad.presets import DEFAULT
 from nfad.vision.acquisitions import acquired
 from nfad.vision.images import load_part, to_view
 from nfad.vision.nudging import nudged

@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nfad import artifact
-from nfad.artifact import Fitted
-from nfad.config import DEFAULT, Config
+from nfad.artifact import file as artifact
+from nfad.artifact.file import Fitted
+from nfad.config import Config
 from nfad.errors import NfadError
 from nfad.fitting.calibration import Calibrated, as_taken, split
 from nfad.fitting.developing import development_of
@@ -32,6 +32,7 @@ from nfad.fitting.reference import build_scorer, normal_moments
 from nfad.fitting.tokens import TokenCache
 from nfad.fitting.verdicts import in_all_lights
 from nfad.fitting.views import ViewCache, check_enough, judged_ratios
+from nfad.presets import DEFAULT
 from nfad.records import Geometry, Prediction
 from nfad.reference.judgeable import quarter_tokens
 from nfad.reference.scoring import Scores, Sighting, z_scored

@@ -12,7 +12,8 @@ ROOMS = {
     "errors": set(),
     "operator": set(),
     "system": {"errors"},
-    "config": {"errors", "system"},
+    "presets": set(),
+    "config": {"errors", "presets", "system"},
     "stats": {"errors"},
     "records": set(),
     "vision": {"errors", "records"},
@@ -20,7 +21,9 @@ ROOMS = {
     "reference": {"config", "errors", "operator", "system", "vision"},
     "fitting": {"config", "errors", "operator", "reference", "system", "verdict", "vision"},
     "artifact": {"config", "errors", "reference", "system", "verdict", "vision"},
-    "detector": {"artifact", "config", "errors", "fitting", "records", "reference", "system", "verdict", "vision"},
+    "detector": {
+        "artifact", "config", "errors", "fitting", "presets", "records", "reference", "system", "verdict", "vision",
+    },
     "auto": {"config", "detector", "errors", "system", "verdict", "vision"},
     "deploy": {"config", "detector", "errors", "records", "reference", "system", "verdict", "vision"},
     "model": {"config", "deploy", "detector", "errors", "records", "system", "verdict", "vision"},
@@ -31,7 +34,8 @@ ROOMS = {
     "drift": {"errors", "records", "stats", "verdict"},
     "stress": {"detector", "errors", "model", "records", "stats", "system", "vision"},
     "report": {
-        "config", "data", "detector", "errors", "evaluation", "model", "records", "stats", "stress", "system", "vision",
+        "config", "data", "detector", "errors", "evaluation", "model", "presets", "records", "stats", "stress",
+        "system", "vision",
     },
     "paper": {
         "anomalib", "config", "data", "detector", "errors", "evaluation", "fitting", "hosts", "records", "reference",
@@ -45,7 +49,7 @@ ROOMS = {
     "service": {"drift", "errors", "model", "records", "report", "stats", "system", "vision"},
     "cli": {
         "artifact", "auto", "config", "data", "deploy", "detector", "errors", "evaluation", "fleet", "model", "paper",
-        "records", "report", "service", "stress", "system", "verdict", "vision", "watch",
+        "presets", "records", "report", "service", "stress", "system", "verdict", "vision", "watch",
     },
     "__main__": {"cli"},
     "__init__": {"auto", "config", "detector", "errors", "model", "records"},

@@ -10,7 +10,8 @@ from parts import part, parts, tiny
 from safetensors.torch import load_file, save_file
 
 from nfad import Detector, NfadError
-from nfad.artifact import FORMAT, OLDEST, READ, read_header
+from nfad.artifact.file import read_header
+from nfad.artifact.formats import FORMAT, OLDEST, READ
 
 # Models of a few parts and what they said of three more, by the versions that wrote these formats.
 OLD = Path(__file__).parent / "old"
@@ -70,7 +71,7 @@ def test_an_edited_threshold_is_refused(model, tmp_path):
 @pytest.mark.parametrize(("step", "words"), [(1, "newer than this nfad reads"), (OLDEST - 1 - FORMAT, "fit it again")])
 def test_another_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch, step, words):
     detector = Detector.load(model)
-    monkeypatch.setattr("nfad.artifact.FORMAT", FORMAT + step)
+    monkeypatch.setattr("nfad.artifact.file.FORMAT", FORMAT + step)
     other = detector.save(tmp_path / "other.nfad")
     monkeypatch.undo()
     with pytest.raises(NfadError, match=words):
@@ -78,7 +79,7 @@ def test_another_format_is_refused_with_what_to_do(model, tmp_path, monkeypatch,
 
 
 def test_a_model_that_developed_photos_as_none_does_now_is_refused_and_one_that_did_not_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("nfad.artifact.FORMAT", 14)
+    monkeypatch.setattr("nfad.artifact.file.FORMAT", 14)
     saved = [
         Detector.fit(parts(10), tiny(developed=developed)).save(tmp_path / f"{developed}.nfad")
         for developed in (True, False)

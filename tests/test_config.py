@@ -3,7 +3,7 @@ import json
 import pytest
 
 from nfad import Config, NfadError
-from nfad.config import PRESETS
+from nfad.presets import PRESETS
 
 
 def test_the_paper_preset_is_the_papers():

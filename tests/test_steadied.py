@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from nfad import Config, Detector
-from nfad.artifact import _write, read_header
+from nfad.artifact.file import _write, read_header
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.drift import DriftMonitor, numbers_of

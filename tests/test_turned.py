@@ -11,7 +11,8 @@ from nails import nail
 from parts import part, parts, tiny
 from PIL import Image
 
-from nfad import Config, Detector, artifact
+from nfad import Config, Detector
+from nfad.artifact import file as artifact
 from nfad.deploy import Runtime
 from nfad.deploy.export import Options, export
 from nfad.errors import NfadError

@@ -11,7 +11,7 @@ from rich.markup import escape
 from nfad.cli.evaluate import evaluation_tables
 from nfad.cli.options import Json
 from nfad.cli.terminal import out, progress_bars
-from nfad.config import DEFAULT
+from nfad.presets import DEFAULT
 from nfad.system.files import strict_json
 
 

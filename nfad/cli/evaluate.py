@@ -29,8 +29,8 @@ from nfad.cli.options import (
     spread,
 )
 from nfad.cli.terminal import note, out, progress_bars
-from nfad.config import DEFAULT
 from nfad.errors import NfadError
+from nfad.presets import DEFAULT
 from nfad.system.files import ready_folder, strict_json
 
 

@@ -31,9 +31,9 @@ from nfad.cli.options import (
     told_if_alone,
 )
 from nfad.cli.terminal import candidate_table, note, out, progress_bars, reporter
-from nfad.config import DEFAULT, PRESETS
 from nfad.data.photos import images_of
 from nfad.errors import NfadError
+from nfad.presets import DEFAULT, PRESETS
 from nfad.system.files import ready_folder
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from nfad.cli.options import Device, Json, Preset, RayAddress, Setting, Workers, cluster_at, config_from
 from nfad.cli.terminal import err, out
-from nfad.config import DEFAULT
 from nfad.errors import NfadError
+from nfad.presets import DEFAULT
 from nfad.system.files import strict_json
 
 if TYPE_CHECKING:

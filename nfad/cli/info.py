@@ -34,7 +34,7 @@ def info(
     elif key is not None:
         raise NfadError(f"{model} is a fitted model, and only exports are signed; leave out --key")
     else:
-        from nfad.artifact import read_header
+        from nfad.artifact.file import read_header
 
         header, tensors = read_header(model)
         size = model.stat().st_size

@@ -24,8 +24,9 @@ def upgrade(
 
     Example: nfad upgrade models/*.nfad
     """
-    from nfad.artifact import FORMAT, READ, read_header
-    from nfad.artifact import upgrade as write
+    from nfad.artifact.file import read_header
+    from nfad.artifact.file import upgrade as write
+    from nfad.artifact.formats import FORMAT, READ
 
     for path in files:  # first: all are models, or none is changed
         if path.is_dir():

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfad.config import DEFAULT, Config
+from nfad.config import Config
 from nfad.data.demo import DOMAINS, read_demo, write_demo, write_stranger
 from nfad.detector import Detector
 from nfad.evaluation.evaluate import evaluate
 from nfad.evaluation.tally import EVERYWHERE, EvaluationRow
+from nfad.presets import DEFAULT
 from nfad.records import ARMS, Prediction, Sample
 from nfad.report.card import changed
 from nfad.report.page import Page, Strong, about

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nfad.artifact import read_header
+from nfad.artifact.file import read_header
 from nfad.detector import Detector
 from nfad.errors import NfadError
 from nfad.fleet.cluster import Cluster

@@ -6,7 +6,7 @@ import pretended
 import pytest
 import torch
 
-from nfad.artifact import read_header
+from nfad.artifact.file import read_header
 from nfad.config import Config
 from nfad.data.catalog import load
 from nfad.data.demo import write_demo

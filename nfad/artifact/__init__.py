@@ -1,0 +1,1 @@
+"""A detector on disk, and what older versions wrote."""
