@@ -1,6 +1,6 @@
 """Photos as taken, all training photos: how well the default ranks, maps and judges, by seed.
 
-    python benchmarks/clean.py SCRATCH --data DATA [--sets bottle screw transistor] [--preset embedded-both]
+    python benchmarks/clean.py SCRATCH --data DATA [--sets bottle screw transistor] [--preset embedded-all]
         [--seeds 54,1,42] [--write]
 
 DATA holds mvtec_256/ (see verdict.py). Thresholds are at 5 %. Both arms are of one fit. Finished cells stay in SCRATCH;
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("scratch", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--preset", default="embedded-both")
+    parser.add_argument("--preset", default="embedded-all")
     parser.add_argument("--seeds", default=SEEDS)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()

@@ -35,7 +35,10 @@ from nfad.system.platform import keep_freed_memory, ready_for_openvino
 from nfad.vision.images import load_part
 
 RESULTS = Path(__file__).parent / "results" / "deploy.md"
-OURS = {"NFAD CNN": "embedded-fast", "NFAD ViT": "embedded", "NFAD default, both": "embedded-both"}
+OURS = {
+    "NFAD CNN": "embedded-fast", "NFAD ViT": "embedded", "NFAD ViT and CNN": "embedded-both",
+    "NFAD default": "embedded-all",
+}  # fmt: skip
 PRECISIONS = ("fp32", "int8")
 FITTED = 60  # images of the embedded models, and of their calibration
 

@@ -32,6 +32,7 @@ ROWS: tuple[tuple[str, int, dict], ...] = (
     ("embedded", 20, {}),
     ("embedded-both", 20, {"acquisitions": 40}),
     ("embedded-both", 20, {}),
+    ("embedded-all", 20, {}),
 )
 
 

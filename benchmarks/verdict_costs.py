@@ -1,11 +1,11 @@
 """What a verdict to trust costs beside the filter alone: the fit, and judging one photo after the other.
 
-    python benchmarks/verdict_costs.py DATA [--repeats 3] [--presets embedded-both]
+    python benchmarks/verdict_costs.py DATA [--repeats 3] [--presets embedded-all]
 
-Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` that is the ViT alone), side by
-side in one run: fits of 60 photos of 256², then batches of eight of these, then one photo at a time by both exports,
-with the spread over repeats; and of judging to the same without developing. Rows of presets that are not named stay as
-they are.
+Ratios of the embedded presets to themselves with acquisitions=0 (of `embedded-both` and `embedded-all` that is the ViT
+alone), side by side in one run: fits of 60 photos of 256², then batches of eight of these, then one photo at a time by
+both exports, with the spread over repeats; and of judging to the same without developing. Rows of presets that are not
+named stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nfad.system.platform import keep_freed_memory
 from nfad.vision.images import find_images, load_part, to_view
 from nfad.vision.tiles import tiled_teacher
 
-PRESETS = ("embedded-fast", "embedded", "embedded-both")
+PRESETS = ("embedded-fast", "embedded", "embedded-both", "embedded-all")
 RESULTS = Path(__file__).parent / "results" / "verdict_costs.md"
 
 
