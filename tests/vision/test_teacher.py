@@ -10,7 +10,7 @@ from nfad.errors import NfadError
 from nfad.vision import named as teachers
 from nfad.vision.named import FOUNDATIONS
 from nfad.vision.teacher import CnnTeacher, VitTeacher, load_teacher
-from nfad.vision.weights import state_digest
+from nfad.vision.weights import drawn_digest
 
 EPS = torch.finfo(torch.float32).eps
 TINY, REGISTERS = "vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2"
@@ -196,7 +196,7 @@ def test_untrained_is_one_network_and_says_so(tiny):
     again = load_teacher(TINY, "untrained", (1, 3), (4, 6), 64)
     assert again.identity == tiny.identity
     assert again.identity.weights == "untrained"
-    assert again.identity.sha256 == state_digest(again.network.state_dict())
+    assert again.identity.sha256 == drawn_digest(again.network.state_dict())
     assert torch.equal(again.tokens(images_())[0], tiny.tokens(images_())[0])
 
 
