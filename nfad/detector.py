@@ -173,7 +173,7 @@ class Detector(Fitted):
 
     @property
     def architecture(self) -> str:
-        return " and ".join(look.teacher.identity.architecture for look in self.looks)
+        return ", ".join(look.teacher.identity.architecture for look in self.looks)
 
     @property
     def exported(self) -> str:

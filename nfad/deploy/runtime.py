@@ -90,7 +90,7 @@ class Runtime:
     @property
     def architecture(self) -> str:
         teachers = [self.metadata["teacher"], *others_of(self.metadata)]
-        return " and ".join(teacher["architecture"] for teacher in teachers)
+        return ", ".join(teacher["architecture"] for teacher in teachers)
 
     @property
     def exported(self) -> str:

@@ -138,9 +138,9 @@ class Page:
 def about(model: Model) -> dict[str, str]:
     """What a reader of a page should know of the model; of an export also which one it is."""
     config = model.config
-    teachers = " and ".join(look.teacher for look in config.looks)
+    looks = zip(config.looks, model.architecture.split(", "), strict=True)
     told = {
-        "Teacher": f"{teachers} ({model.architecture})",
+        "Teacher": ", ".join(f"{look.teacher} ({architecture})" for look, architecture in looks),
         "Reference": f"{config.reference}, {config.order}",
         "Fitted on": config.normals_told(model.fitted_on, model.held_out.count),
         "False-alarm rate": model.held_out.told(config.false_alarm_rate),

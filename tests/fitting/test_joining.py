@@ -51,7 +51,7 @@ def test_a_pair_says_what_the_mean_map_of_two_fits_made_apart_does(fit):
     flat = ((first.maps["detection"].numpy() + in_units) / 2).reshape(len(VIEWS), -1)
     highest = np.sort(flat, axis=1)[:, -int(CONFIG.scored_fraction * flat.shape[1]) :]
     np.testing.assert_allclose(both.score, highest.mean(axis=1), rtol=1e-4)
-    assert [look.architecture for look in alone] == pair.architecture.split(" and ")
+    assert [look.architecture for look in alone] == pair.architecture.split(", ")
 
 
 def test_of_three_all_count_alike_each_in_units_of_the_first():
