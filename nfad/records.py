@@ -160,7 +160,7 @@ class Prediction:
             word = FAMILY_WORDS.get(family, family)
             several = len(self.nuisance_by_family) > 1
             like, mostly = (f"{like}, mostly {word},", f"mostly {word}") if several else (word, word)
-        if self.unfiltered_is_anomalous and not self.is_anomalous and math.isfinite(self.excess_filtered):
+        if self.unfiltered_is_anomalous and not self.is_anomalous and self.excess_filtered >= 0.005:
             return f"{self.excess_filtered:.0%} of its excess over normal parts was filtered out, {mostly}."
         return f"{self.nuisance_fraction:.0%} of the deviation is {like} and was filtered out."
 

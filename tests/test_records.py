@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -86,6 +87,9 @@ def test_the_sentence_says_where_how_far_and_what_the_filter_changed(score, unfi
     families = {"sensor": 0.1, "photometric": 0.2}
     lamp = prediction(1, unfiltered_score=3, excess_filtered=0.9, nuisance_by_family=families)
     assert lamp.explain().endswith("90% of its excess over normal parts was filtered out, mostly illumination-like.")
+    for told in (0.004, math.nan):
+        none = prediction(1, unfiltered_score=3, excess_filtered=told, nuisance_by_family=families)
+        assert "of the deviation is" in none.explain() and "excess" not in none.explain()
     one = prediction(score, unfiltered_score=unfiltered_score, nuisance_by_family={"photometric": 0.75})
     assert one.explain().endswith("75% of the deviation is illumination-like and was filtered out.")
 
